@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 import railopt
 from experiments.common import arguments, finish, reproduced

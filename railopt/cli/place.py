@@ -59,7 +59,9 @@ N experts.  All but the first do not say where tokens come from: they are spread
 
 _SERVERS = ("sglang", "tensorrt_llm", "vllm_ascend")
 IDLE = (
-    Idle("groups costs aim", beside=["planner!=replicate"]),
+    Idle("groups costs aim moves", beside=["planner!=replicate"]),
+    Idle("moves", without=["previous"]),
+    Idle("moves", beside=["active"]),
     Idle("move_weight decay", beside=["planner=contiguous"]),
     Idle("move_weight", beside=["planner=replicate"], without=["previous", "aim=time"]),
     Idle("rail_policy", without=["aim=link"]),
@@ -225,8 +227,19 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
 def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--previous",
-        metavar="LOCATION.json",
-        help="placement before, in sglang's format: its copies move nothing (default: contiguous)",
+        metavar="MAP.json",
+        help="placement before, in sglang's or vLLM's format: its copies move nothing (default: "
+        "contiguous)",
+    )
+    parser.add_argument(
+        "--moves",
+        action="store_true",
+        help="with --previous: repair it with budgets of moves, and print moves against balance",
+    )
+    parser.add_argument(
+        "--vllm",
+        metavar="FILE.json",
+        help="write the placement as vLLM's initial expert map, a list per layer",
     )
     parser.add_argument(
         "--sglang",
@@ -269,7 +282,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--gantt draws a training iteration: the trace has {trace.records}")
     if args.merge_ranks and trace.ranks != devices:
         trace = trace.merged(devices)
-    question = _question(args, fabric, trace.experts)
+    question = _question(args, fabric, trace.experts, len(trace.layers))
     made = compare(trace, fabric, question, stage)
     _save(args, made, trace.layers.tolist())
     if args.format == "json":
@@ -282,7 +295,9 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(known.optimum_known for known in made.placed.optima) else 2
 
 
-def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> PlacementQuestion:
+def _question(
+    args: argparse.Namespace, fabric: Fabric, experts: int, layers: int
+) -> PlacementQuestion:
     """What the options ask."""
     from railopt.moe.assess import PlacementQuestion
     from railopt.moe.placement.files import read_costs, read_location
@@ -301,7 +316,7 @@ def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> Placeme
         groups=1 if args.groups is None else args.groups,
         previous=None
         if args.previous is None
-        else read_location(args.previous, nodes, gpus, experts),
+        else read_location(args.previous, nodes, gpus, experts, layers),
         active=None if args.active is None else _active(args.active, nodes * gpus),
         costs=costs,
         aim=args.aim or "gpu",
@@ -318,6 +333,7 @@ def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> Placeme
         rule=args.rule,
         chunk=args.chunk,
         move_weight=1.0 if args.move_weight is None else args.move_weight,
+        curve=args.moves,
     )
 
 
@@ -346,7 +362,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _saved(args: argparse.Namespace) -> list[str]:
     """The files for servers."""
-    paths = (args.sglang, args.tensorrt_llm, args.vllm_ascend)
+    paths = (args.sglang, args.vllm, args.tensorrt_llm, args.vllm_ascend)
     return [path for path in paths if path is not None]
 
 
@@ -365,6 +381,7 @@ def _save(args: argparse.Namespace, made: PlacementReport, layers: list[int]) ->
         save_expert_map,
         save_load_balancer,
         save_location,
+        save_vllm_map,
         sglang_options,
     )
 
@@ -384,6 +401,9 @@ def _save(args: argparse.Namespace, made: PlacementReport, layers: list[int]) ->
         save_location(placement, args.sglang, slots, force=args.force)
         options = sglang_options(placement, args.sglang, slots)
         note(f"saved {args.sglang}: python -m sglang.launch_server ... {options}")
+    if args.vllm:
+        save_vllm_map(placement, args.vllm, slots, force=args.force)
+        note(f"saved {args.vllm}")
     if args.tensorrt_llm:
         save_load_balancer(placement, args.tensorrt_llm, layers, slots, force=args.force)
         note(
@@ -427,11 +447,27 @@ def _print(made: PlacementReport, out: Output) -> None:
         f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes; {made.new_copies} new "
         f"copies, at least {made.least_new_copies} for as many copies of each expert"
     )
+    if made.curve:
+        out.table(["moves per layer", "moves", "at least", "max/mean", "worst layer"], _curve(made))
     if made.orphans:
         out.say(
             f"{made.orphans} experts were on no active GPU: they come from one that drains, or "
             f"from storage, and their tokens are not in the row before"
         )
+
+
+def _curve(made: PlacementReport) -> list[list[str]]:
+    """Rows of moves against balance, on the loads that the plan sees."""
+    return [
+        [
+            f"at most {point.budget}",
+            str(point.moves),
+            str(point.least),
+            f"{point.balance:.4f}",
+            f"{point.worst:.4f}",
+        ]
+        for point in made.curve
+    ]
 
 
 # when `replicate` keeps groups together

@@ -21,6 +21,7 @@ from railopt.moe.aim import RailLinks, aimed, rail_plan
 from railopt.moe.iteration.timeline import IterationTimeline, timeline
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.eplb import eplb
+from railopt.moe.placement.moves import CurvePoint, moves_curve
 from railopt.moe.placement.naming import least_moved
 from railopt.moe.placement.placement import Placement, slot_gpus
 from railopt.moe.placement.planners import Placed, PlacementProblem, one_more, place
@@ -215,6 +216,7 @@ class PlacementQuestion:
     rule          which replica a token goes to; None: "even" for `replicate`, else "home"
     chunk         largest chunk on the rails; None: see `usual_chunk`
     move_weight   what sending a copy weighs when planning
+    curve         whether to repair `previous` with budgets of moves, too
     """
 
     planner: str = "pro-prophet"
@@ -239,6 +241,7 @@ class PlacementQuestion:
     rule: str | None = None
     chunk: str | int | None = None
     move_weight: float = 1.0
+    curve: bool = False
 
 
 class Fold(NamedTuple):
@@ -313,6 +316,7 @@ class PlacementReport:
     new_copies: int
     least_new_copies: int
     orphans: int
+    curve: tuple[CurvePoint, ...] = ()
 
     @property
     def optimum(self) -> Status | None:
@@ -364,6 +368,8 @@ class PlacementReport:
         data["new_copies"] = self.new_copies
         data["least_new_copies"] = self.least_new_copies
         data["orphans"] = self.orphans
+        if self.curve:
+            data["moves"] = [point._asdict() for point in self.curve]
         if optima:
             data["optimal"] = self.optimum is Status.KNOWN
             data["optimum"] = str(self.optimum)
@@ -493,7 +499,28 @@ def compare(
             "after": assess(trace, model, placed.placement, links, **common, rule=rule),
         },
         *_moves(trace, placed.placement, start, sized.expert_bytes(), active),
+        _curve(question, shown.counts.sum(axis=1), model) if question.curve else (),
     )
+
+
+def _curve(question: PlacementQuestion, loads: Ints, model: TimeModel) -> tuple[CurvePoint, ...]:
+    """Budgets of 0, 1, 2, 4, ... moves per layer for loads int64 [layers, experts] after the
+    placement before, until one more changes nothing.
+    """
+    before = question.previous
+    if before is None or np.ptp(before.holds.sum(axis=2)):
+        raise InputError(
+            "moves against balance: expected a placement before with as many experts on every GPU"
+        )
+    old = before.phy2log()
+    sizes = (old.shape[1], question.groups, model.nodes, model.devices)
+    points: list[CurvePoint] = []
+    budgets = [0, *(1 << bit for bit in range(old.shape[1].bit_length() + 1))]
+    for budget in budgets:
+        points += moves_curve(loads, old, sizes, [budget])
+        if len(points) > 2 and points[-1].moves == points[-2].moves:
+            return tuple(points[:-1])
+    return tuple(points)
 
 
 def _moves(

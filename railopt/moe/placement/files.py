@@ -1,5 +1,5 @@
-"""Placements as the files of servers: sglang's expert location, TensorRT-LLM's load balancer,
-vllm-ascend's expert map.
+"""Placements as the files of servers: sglang's expert location, vLLM's initial expert map,
+TensorRT-LLM's load balancer, vllm-ascend's expert map.
 """
 
 from __future__ import annotations
@@ -23,19 +23,27 @@ LARGEST = 8 << 20  # bytes of a location file: 256 layers of 5,000 slots fill it
 KEY = "physical_to_logical_map"
 
 
-def read_location(path: str | os.PathLike[str], nodes: int, gpus: int, experts: int) -> Placement:
-    """A placement of `experts` on nodes x gpus GPUs from the JSON that sglang's
-    --init-expert-location reads; two slots of an expert on one GPU, as EPLB may leave them, are one
-    copy.
+def read_location(
+    path: str | os.PathLike[str], nodes: int, gpus: int, experts: int, layers: int = 1
+) -> Placement:
+    """A placement of `experts` on nodes x gpus GPUs from JSON: what sglang's --init-expert-location
+    reads, or vLLM's map, a list per layer of each slot's expert, or one list for all `layers`.  Two
+    slots of an expert on one GPU, as EPLB may leave them, are one copy.
     """
     try:
         data = json.loads(_text(path, "an expert location"))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{printable(path)}: not JSON ({printable(error, 100)})") from error
-    if not isinstance(data, dict) or set(data) != {KEY}:
-        raise FormatError(f"{printable(path)}: expected the one key {KEY!r}")
+    if isinstance(data, dict) and set(data) == {KEY}:
+        data = data[KEY]
+    elif not isinstance(data, list):
+        raise FormatError(
+            f"{printable(path)}: expected the one key {KEY!r}, or a list of experts per layer"
+        )
+    elif data and not isinstance(data[0], list):
+        data = [data] * layers
     try:
-        return Placement.from_phy2log(_rows(data[KEY]), nodes, gpus, experts, twins=True)
+        return Placement.from_phy2log(_rows(data), nodes, gpus, experts, twins=True)
     except InputError as error:
         raise FormatError(f"{printable(path)}: {error}") from error
 
@@ -93,6 +101,19 @@ def save_location(
 ) -> None:
     """Write what sglang's --init-expert-location reads, `slots` a GPU (see `phy2log`)."""
     write_atomic(path, json.dumps(placement.sglang(slots)) + "\n", force=force)
+
+
+def save_vllm_map(
+    placement: Placement,
+    path: str | os.PathLike[str],
+    slots: int | None = None,
+    *,
+    force: bool = False,
+) -> None:
+    """Write vLLM's initial expert map, a list per layer of each slot's expert, `slots` per GPU (see
+    `phy2log`).
+    """
+    write_atomic(path, json.dumps(placement.phy2log(slots).tolist()) + "\n", force=force)
 
 
 def sglang_options(placement: Placement, path: str | os.PathLike[str], slots: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Floats, Int32s, whole_number
+from railopt.base.arrays import Bools, Floats, Int32s, whole_number
 from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
 from railopt.base.units import INT64_MAX
@@ -40,8 +40,10 @@ def packed(loads: Floats, replicas: int, groups: int, nodes: int, gpus: int) -> 
     by_node = hierarchical(loads.shape[1], replicas, groups, nodes, gpus)
     parts = nodes if by_node else 1
     order = heaviest_first(loads)
-    phy2log: Int32s = _packed(loads, order, replicas, groups if by_node else 1, parts, gpus)
-    _improve_uneven(phy2log, loads, parts, gpus)
+    phy2log: Int32s
+    phy2log, uneven = _packed(loads, order, replicas, groups if by_node else 1, parts, gpus)
+    if uneven.any():
+        _improve_uneven(phy2log, loads, uneven, gpus)
     return phy2log
 
 
@@ -59,22 +61,21 @@ def loads_of(weight: npt.ArrayLike) -> Floats:
     return loads
 
 
-def _improve_uneven(phy2log: Int32s, loads: Floats, nodes: int, gpus: int) -> None:
-    """Improve the packings, in place, of layers and nodes whose fullest GPU is above `ROUGH` of the
-    mean: which experts get the copies decides there.
+def _improve_uneven(phy2log: Int32s, loads: Floats, uneven: Bools, gpus: int) -> None:
+    """Improve the packings, in place, of nodes that are `uneven`, bool [layers, nodes]: which
+    experts get the copies decides there.
     """
+    nodes = uneven.shape[1]
     owner = slot_gpus(phy2log.shape[1], gpus)
     experts, size = loads.shape[1], phy2log.shape[1] // nodes
     nowhere = np.zeros((experts, gpus // nodes), np.bool_)
-    rough = np.flatnonzero(balance(loads, phy2log, gpus) > ROUGH)
-    for layer in rough.tolist():
-        for node in range(nodes):
-            mine = slice(node * size, (node + 1) * size)
-            slots = phy2log[layer, mine]
-            inside = np.zeros(experts)
-            inside[slots] = loads[layer, slots]
-            goal = ROUGH * inside.sum() / (gpus // nodes)
-            improve(slots, owner[mine] - owner[mine.start], inside, nowhere, goal, INT64_MAX)
+    for layer, node in np.argwhere(uneven).tolist():
+        mine = slice(node * size, (node + 1) * size)
+        slots = phy2log[layer, mine]
+        inside = np.zeros(experts)
+        inside[slots] = loads[layer, slots]
+        goal = ROUGH * inside.sum() / (gpus // nodes)
+        improve(slots, owner[mine] - owner[mine.start], inside, nowhere, goal, INT64_MAX)
 
 
 def heaviest_first(loads: Floats) -> Int32s:
@@ -114,14 +115,17 @@ def check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> No
 @kernel
 def _packed(
     weight: Floats, order: Int32s, replicas: int, groups: int, nodes: int, gpus: int
-) -> Int32s:
-    """phy2log; `order`, like the weight [layers, experts], has each layer's experts, heaviest
-    first.
+) -> tuple[Int32s, Bools]:
+    """phy2log, and bool [layers, nodes]: whether a node's fullest GPU is above `ROUGH` of its mean,
+    and of what the GPU with the heaviest replica has at least.
+
+    `order`, like the weight [layers, experts], has each layer's experts, heaviest first.
     """
     layers, experts = weight.shape
     local_gpus, local_replicas, local_experts = gpus // nodes, replicas // nodes, experts // nodes
     size = experts // groups
     phy2log = np.empty((layers, replicas), np.int32)
+    uneven = np.zeros((layers, nodes), np.bool_)
     node_of = np.empty(experts, np.int32)
     chosen = np.empty((nodes, local_experts), np.int32)
     load = np.empty((nodes, local_experts))
@@ -140,11 +144,14 @@ def _packed(
             held[node] += 1
         for node in range(nodes):
             _extra(load[node], local_replicas, local_gpus, count)
-            packed = _pack(load[node], count, local_replicas, local_gpus)
+            packed, total = _pack(load[node], count, local_replicas, local_gpus)
+            share = load[node] / count
+            least = share.max() + (local_replicas // local_gpus - 1) * share.min()
+            uneven[layer, node] = total.max() > max(total.mean(), least) * ROUGH
             base = node * local_replicas
             for s in range(local_replicas):
                 phy2log[layer, base + s] = chosen[node, packed[s]]
-    return phy2log
+    return phy2log, uneven
 
 
 @part
@@ -237,9 +244,9 @@ def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
 
 
 @part
-def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
+def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> tuple[Int32s, Floats]:
     """Replicas to slots, int32 [replicas] in GPU order: heaviest first to the lightest GPU that
-    lacks the expert, then exchanges.
+    lacks the expert, then exchanges.  Then the GPUs' loads.
     """
     start = np.empty(gpus + 1, np.int32)
     for g in range(gpus + 1):
@@ -270,7 +277,7 @@ def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
                 heap[0] = heap[size]
             _sift(heap, size, at, total)
     _exchanges(slots, start, total, share, count)
-    return slots
+    return slots, total
 
 
 @part

@@ -19,14 +19,14 @@ from railopt.evidence.bracket import Bracket
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.placement import optimum, prophet
 from railopt.moe.placement.naming import carriage, kept, named
-from railopt.moe.placement.packing import hierarchical
+from railopt.moe.placement.packing import hierarchical, loads_of
 from railopt.moe.placement.placement import (
     Placement,
     contiguous_home,
     homes_near,
     homes_without,
 )
-from railopt.moe.placement.repair import left_over, repaired, resized
+from railopt.moe.placement.repair import left_over, repaired, repaired_map, resized
 from railopt.moe.placement.replicate import rebalance
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
@@ -255,7 +255,8 @@ def replicate(problem: PlacementProblem) -> Placed:
     choices: list[Placement | None] = [made]
     if np.all(previous.holds[:, on].sum(axis=(1, 2)) == wanted):
         if problem.active is None:
-            choices = [previous, repaired(load, previous, problem.groups), made]
+            few = _few_moves(load, previous, sizes)
+            choices = [previous, few, repaired(load, previous, problem.groups), made]
         elif free:
             choices = [left, repaired(load, previous, 1, on), made]
     elif free and left is not None:
@@ -263,6 +264,19 @@ def replicate(problem: PlacementProblem) -> Placed:
         choices = [base, None if base is None else repaired(load, base, 1, on), made]
     known = [one for one in choices if one is not None]
     return Placed(cheapest(problem, previous, known))
+
+
+def _few_moves(
+    load: Ints, previous: Placement, sizes: tuple[int, int, int, int]
+) -> Placement | None:
+    """The placement before, its slots changed one by one until it is even enough; None where GPUs
+    hold different numbers of experts.
+    """
+    if np.ptp(previous.holds.sum(axis=2)):
+        return None
+    rows = repaired_map(loads_of(load), previous.phy2log(), sizes)
+    holds = Placement.from_phy2log(rows, previous.nodes, previous.gpus, previous.experts).holds
+    return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
 
 
 def _worth(problem: PlacementProblem, bundles: Bools) -> Floats | None:

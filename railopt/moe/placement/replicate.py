@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Int32s
 from railopt.base.errors import InputError
+from railopt.base.kernels import kernel
 from railopt.moe.placement.packing import check, loads_of, packed
 from railopt.moe.placement.repair import FEW, FewMoves, repaired_map
 
@@ -51,13 +52,19 @@ def rebalance(
     return phy2log, log2phy, logcnt
 
 
+@kernel
 def _inverse(phy2log: Int32s, experts: int) -> tuple[Int32s, Int32s]:
     """log2phy and logcnt."""
     layers, replicas = phy2log.shape
-    key = (np.arange(layers)[:, None] * experts + phy2log).ravel()
-    logcnt = np.bincount(key, minlength=layers * experts)
-    order = np.argsort(key, kind="stable")  # slots by expert, in order
-    first = np.cumsum(logcnt) - logcnt
-    log2phy = np.full((layers * experts, int(logcnt.max())), -1, np.int32)
-    log2phy[key[order], np.arange(len(key)) - first[key[order]]] = order % replicas
-    return log2phy.reshape(layers, experts, -1), logcnt.reshape(layers, -1).astype(np.int32)
+    logcnt = np.zeros((layers, experts), np.int32)
+    for layer in range(layers):
+        for slot in range(replicas):
+            logcnt[layer, phy2log[layer, slot]] += 1
+    log2phy = np.full((layers, experts, logcnt.max()), np.int32(-1), np.int32)
+    logcnt.fill(0)
+    for layer in range(layers):
+        for slot in range(replicas):
+            e = phy2log[layer, slot]
+            log2phy[layer, e, logcnt[layer, e]] = slot
+            logcnt[layer, e] += 1
+    return log2phy, logcnt

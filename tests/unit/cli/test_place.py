@@ -485,3 +485,37 @@ def test_the_row_of_eplb_says_how_its_tokens_split(
         assert json.loads(capsys.readouterr().out)["eplb"]["rule"] == "even"
     assert "eplb, 12 replicas, tokens even" not in rows["even"]
     assert "eplb, 12 replicas, tokens even" in rows["near"]
+
+
+def test_a_map_for_vllm_is_read_back_and_its_repair_is_a_curve(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "map.json"
+    options = ["place", trace, *FABRIC, "--planner", "replicate", "--replicas", "12"]
+    assert main([*options, "--iteration", "5", "--vllm", str(path)]) == 0
+    rows = json.loads(path.read_text())
+    assert all(len(row) == 12 and set(row) == set(range(8)) for row in rows)
+    capsys.readouterr()
+    assert main([*options, "--previous", str(path), "--moves", "--json"]) == 0
+    curve = json.loads(capsys.readouterr().out)["moves"]
+    assert curve[0] == {**curve[0], "budget": 0, "moves": 0, "least": 0}
+    assert all(point["least"] <= point["moves"] for point in curve)
+    balances = [point["balance"] for point in curve]
+    assert balances == sorted(balances, reverse=True)
+    path.write_text(json.dumps(rows[0]))  # one list for all layers
+    assert main([*options, "--previous", str(path), "--moves"]) == 0
+    assert "at most 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--planner", "replicate", "--moves"], "--moves can't do anything without --previous"),
+        (["--moves"], "--moves can't do anything with --planner pro-prophet"),
+    ],
+)
+def test_moves_need_a_map_and_replicate(
+    options: list[str], message: str, trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["place", trace, *FABRIC, *options]) == 1
+    assert message in capsys.readouterr().err

@@ -1,0 +1,134 @@
+"""Bounds on moves: beside every map of small layers, tried out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations, pairwise, product
+
+import numpy as np
+import pytest
+
+from railopt.base.errors import InputError
+from railopt.moe.placement.moves import CurvePoint, least_moves, moves_curve
+from railopt.moe.placement.packing import balance
+from railopt.moe.placement.repair import FewMoves
+from railopt.moe.placement.replicate import rebalance
+
+EXPERTS, GPUS, EACH = 4, 3, 2
+
+
+def fullest(load: list[int], held: tuple[tuple[int, ...], ...]) -> Fraction:
+    copies = [sum(e in gpu for gpu in held) for e in range(len(load))]
+    return max(sum(Fraction(load[e], copies[e]) for e in gpu) for gpu in held)
+
+
+def fewest(load: list[int], old: tuple[tuple[int, ...], ...], most: Fraction) -> int | None:
+    """Moves of the best map within `most`, looking at all of them."""
+    found = [
+        sum(len(set(new) - set(was)) for new, was in zip(made, old, strict=True))
+        for made in product(combinations(range(EXPERTS), EACH), repeat=GPUS)
+        if {e for gpu in made for e in gpu} == set(range(EXPERTS)) and fullest(load, made) <= most
+    ]
+    return min(found, default=None)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_map_as_even_moves_fewer(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    maps = [
+        made
+        for made in product(combinations(range(EXPERTS), EACH), repeat=GPUS)
+        if {e for gpu in made for e in gpu} == set(range(EXPERTS))
+    ]
+    old = maps[int(rng.integers(len(maps)))]
+    load = rng.integers(0, 40, EXPERTS).tolist()
+    row = np.array(old, np.int32).ravel()
+    for most in sorted({fullest(load, made) for made in maps}):
+        bound, least = least_moves(np.array(load), row, GPUS, most), fewest(load, old, most)
+        assert least is not None
+        assert bound.moves <= least
+        assert (bound.moves > 0) == (least > 0)
+    assert least_moves(np.array(load), row, GPUS, fullest(load, old)).moves == 0
+
+
+def test_the_witness_says_why() -> None:
+    old = np.array([0, 1, 2, 3, 0, 2], np.int32)
+    few = least_moves(np.array([90, 0, 0, 0]), old, 3, Fraction(30))
+    assert few == (1, {"kind": "copies", "experts": [[0, 2, 3]]})
+    full = least_moves(np.array([10, 20, 10, 20]), old, 3, Fraction(22))
+    assert full.moves == 1
+    assert full.witness["gpus"] == [0, 1]
+    with pytest.raises(InputError, match="expert 4 is in no slot"):
+        least_moves(np.ones(5, np.int64), old, 3, Fraction(3))
+
+
+def test_a_curve_of_moves_falls_and_is_bounded() -> None:
+    rng = np.random.default_rng(4)
+    load = rng.integers(1, 1000, (3, 32))
+    old = rebalance(load, 48, 1, 1, 8)[0]
+    later = (load * rng.uniform(0.5, 2, load.shape)).astype(np.int64)
+    points = moves_curve(later, old, (48, 1, 1, 8), [0, 1, 2, 4, 8, 48])
+    assert points[0] == CurvePoint(
+        0, 0, 0, *(getattr(balance(later, old, 8), f)() for f in ("mean", "max"))
+    )
+    for one, more in pairwise(points):
+        assert more.balance <= one.balance
+        assert more.least <= more.moves <= 3 * more.budget
+    assert points[-1].least > 0
+
+
+@pytest.mark.parametrize("drift", [0.05, 0.5])
+def test_a_repair_is_even_enough_with_few_moves(drift: float) -> None:
+    rng = np.random.default_rng(7)
+    load = np.exp(rng.normal(size=(6, 128)))
+    old = rebalance(load, 160, 1, 1, 16)[0]
+    later = load * np.exp(drift * rng.normal(size=load.shape))
+    made = rebalance(later, 160, 1, 1, 16, old, FewMoves(1.02, 1.02))[0]
+    assert balance(later, made, 16).max() <= 1.02
+    fresh = rebalance(later, 160, 1, 1, 16)[0]
+    assert (made != old).sum() < (fresh != old).sum() / 3
+    same = rebalance(later, 160, 1, 1, 16, old, FewMoves(stays=100.0))[0]
+    np.testing.assert_array_equal(same, old)
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+def test_a_repair_keeps_groups_on_their_nodes(groups: int) -> None:
+    rng = np.random.default_rng(8)
+    load = np.exp(rng.normal(size=(4, 64)))
+    old = rebalance(load, 80, groups, 4, 16)[0]
+    later = load * np.exp(0.3 * rng.normal(size=load.shape))
+    made = rebalance(later, 80, groups, 4, 16, old)[0]
+    assert all(set(row.tolist()) == set(range(64)) for row in made)
+    if groups > 1:
+        node = np.repeat(np.arange(4), 20)
+        for row in made:
+            for group in range(groups):
+                assert len(set(node[row // 8 == group].tolist())) == 1
+
+
+@pytest.mark.parametrize(
+    ("few", "message"),
+    [
+        (FewMoves(tolerance=0.9), "tolerance = 0.9"),
+        (FewMoves(stays=float("nan")), "stays = nan"),
+        (FewMoves(moves=-1), "moves = -1"),
+    ],
+)
+def test_aims_that_are_none_are_refused(few: FewMoves, message: str) -> None:
+    old = rebalance(np.ones((1, 8)), 12, 1, 1, 4)[0]
+    with pytest.raises(InputError, match=message):
+        rebalance(np.ones((1, 8)), 12, 1, 1, 4, old, few)
+
+
+@pytest.mark.parametrize(
+    ("old", "message"),
+    [
+        (np.zeros((1, 11), int), "a map of shape"),
+        (np.zeros((1, 12)), "type float64"),
+        (np.full((1, 12), 10**8), "expected 0 to 7"),
+        (np.full((1, 12), -2), "expected 0 to 7"),
+    ],
+)
+def test_maps_that_are_none_are_refused(old: np.ndarray, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        rebalance(np.ones((1, 8)), 12, 1, 1, 4, old)
