@@ -313,6 +313,7 @@ def subset(packing: Packing, witness: Witness, meter: Meter) -> bool:
     """
     top = packing.capacities[0]
     least = -(-integer(witness["from"], "from", 1) // packing.unit)
+    need(top > 0, "subset: no job fits, which the average shows")
     below = [least - 1] * len(packing.capacities)
     refute(packing._replace(capacities=below), witness["base"], meter)
     return subset_sums(packing.sizes, top, meter) >> least == 0

@@ -70,7 +70,7 @@ Fixpoint refutes (g : N) (w : reason) (live caps ps : list N) : bool :=
   | Sums stated from base =>
       let top := fold_right N.max 0 caps in
       let least := (from + g - 1) / g in
-      says g stated live && alike live && (1 <=? from) && affordable top (size_of ps)
+      says g stated live && alike live && (1 <=? from) && (1 <=? top) && affordable top (size_of ps)
       && refutes g base (map (fun _ => least - 1) live) (map (fun c => if c =? 0 then 0 else least - 1) caps) ps
       && (fullest (bits top ps) top <? least)
   | Weighs stated weights =>

@@ -57,7 +57,7 @@ or with --routed-experts N what vLLM returns as routed_experts, [length, layers,
 N experts.  All but the first do not say where tokens come from: they are spread over the GPUs."""
 
 
-_SERVERS = ("sglang", "tensorrt_llm", "vllm_ascend")
+_SERVERS = ("sglang", "tensorrt_llm", "vllm", "vllm_ascend")
 IDLE = (
     Idle("groups costs aim moves", beside=["planner!=replicate"]),
     Idle("moves", without=["previous"]),

@@ -295,3 +295,15 @@ def test_every_checker_is_headed_by_its_theorem_in_the_registrys_words(
     theorem = THEOREMS[named]
     assert theorem["status"].startswith("proved"), f"{where}: {named} is not proved"
     assert rest.startswith(f"{theorem['title']}: {theorem['statement']}"), where
+
+
+def test_subset_sums_are_for_capacities_that_hold_a_job() -> None:
+    """Where no job fits, both checkers want a witness that says so."""
+    record = {
+        **{"railopt": "certificate", "version": 2},
+        "problem": {"kind": "local", "sizes": [2, 2], "rails": 2},
+        "claim": {"bound": "2", "optimal": False, "optimum": "open"},
+        "witness": {"kind": "subset", "from": 2, "base": {"kind": "average"}},
+    }
+    assert "the average shows" in kernel.check_certificate(record).message
+    assert kernel.check_certificate({**record, "witness": {"kind": "average"}}).ok

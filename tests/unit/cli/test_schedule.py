@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from railopt import Plan
+from railopt.base.errors import InputError
 from railopt.base.units import format_time
 from railopt.schedule import KINDS, Schedule
 
@@ -191,3 +192,24 @@ def test_nothing_is_written_where_one_of_the_files_exists(railopt_cli: Cli, tmp_
     ran = railopt_cli("schedule", "uniform", "--nodes", 3, "--rails", 2, *files)
     assert ran.code == 1
     assert [path.name for path in tmp_path.iterdir()] == ["c.cm"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nodes", 8192], "8192 servers: the stages take about 21 min or more, and 3.2 GB; "),
+        (["--nodes", 8192, "--compare"], "8192 servers: "),
+        (["--nodes", 8192, "--kind", "spreadout"], ""),
+        (["--nodes", 64], ""),
+    ],
+)
+def test_a_search_that_takes_long_says_so_before_it_begins(
+    railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch, words: list[Any], said: str
+) -> None:
+    def enough(*_: Any) -> Any:
+        raise InputError("enough")
+
+    monkeypatch.setattr("railopt.cli.schedule.traffic_from", enough)
+    ran = railopt_cli("schedule", "uniform", "--rails", 1, *words)
+    assert ran.code == 1
+    assert ran.err.startswith(said or "railopt: error: enough")
