@@ -19,6 +19,7 @@ import railopt
 from experiments.common import arguments, finish, reproduced
 from railopt import Chunks, Fabric, Plan, plan
 from railopt.base.dice import Dice, falling
+from railopt.base.kernels import kernel
 from railopt.base.units import parse_bytes
 from railopt.policies.common import make_plan
 from railopt.report.gaps import gap_against_chunk

@@ -462,11 +462,10 @@ def test_members_under_another_name_are_refused(tmp_path: Path, broken: str) -> 
     fabric = Fabric.uniform(2, 2)
     railopt.plan(fabric, railopt.workloads.moe(fabric, seed=1), "lpt").save(path)
     data = bytearray(path.read_bytes())
-    need_plain_zip(str(path))
+    need_plain_zip(io.BytesIO(data))
     if broken == "list":  # the last name reaches beyond the list
         data[data.rindex(b"PK\1\2") + 29] = 8
     else:
         data[data.index(b"tx.npy")] = ord("r")
-    path.write_bytes(data)
     with pytest.raises(ValueError, match="a member under another name"):
-        need_plain_zip(str(path))
+        need_plain_zip(io.BytesIO(data))

@@ -64,7 +64,7 @@ def test_the_usual_order_is_the_models(gpus: int) -> None:
         file = kernel.PlanFile([[1] * rails], [[1] * rails], [], 0, "", header, {})
         near = Inside.usual(gpus, rails).near
         sets = [sum(1 << gpu for gpu in np.flatnonzero(column).tolist()) for column in near.T]
-        assert kernel.inside_of(file) == kernel.Inside(gpus, sets)
+        assert kernel.inside_of(file) == kernel.InsideNode(gpus, sets)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from railopt.solver.program.backends import Answer, Backend
 from railopt.solver.program.program import IntegerProgram
 
 
-class Run(NamedTuple):
+class BackendRun(NamedTuple):
     """What a child said, and how it ended: `failure` is None or one sentence with the back-end's
     name.
     """
@@ -28,13 +28,13 @@ class Run(NamedTuple):
     interrupted: bool = False
 
 
-def run(backend: Backend, program: IntegerProgram, limit_s: float, threads: int = 1) -> Run:
+def run(backend: Backend, program: IntegerProgram, limit_s: float, threads: int = 1) -> BackendRun:
     """Solve a program in a child process within `limit_s` seconds, its start included."""
     if not backend.available:
-        return Run([], missing(backend.imports, f"the back-end {backend.name}"))
+        return BackendRun([], missing(backend.imports, f"the back-end {backend.name}"))
     heard = processes.ask(__name__, program.save, limit_s, backend.module, str(threads))
     answers, garbled = _answers(heard.lines)
-    return Run(answers, _failure(backend, heard, garbled), heard.ended.interrupted)
+    return BackendRun(answers, _failure(backend, heard, garbled), heard.ended.interrupted)
 
 
 def _answers(lines: list[bytes]) -> tuple[list[Answer], bool]:

@@ -14,6 +14,7 @@ import pytest
 from railopt import Fabric, check, plan, workloads
 from railopt.answers.check import check_all
 from railopt.base.errors import BackendError, FormatError, InputError
+from railopt.checker import content_of
 from railopt.cli.main import main
 from railopt.evidence.certificate import Certificate
 
@@ -37,6 +38,11 @@ def certificate(tmp_path: Path) -> Path:
     return tmp_path / "c.json"
 
 
+def of(certificate: Path) -> dict[str, object]:
+    """ANSWER about what the file holds."""
+    return {**ANSWER, "content": content_of(certificate.read_bytes())}
+
+
 def answering(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that answers this, whatever it is asked."""
     program = folder / "answers"
@@ -51,19 +57,19 @@ def test_its_answer_is_the_verdict(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    answering(json.dumps(ANSWER), tmp_path, monkeypatch)
+    answering(json.dumps(of(certificate)), tmp_path, monkeypatch)
     verdict = check(certificate, verified=True)
     assert (verdict.ok, verdict.optimal, verdict.bound) == (True, True, Fraction(9, 2))
     assert main(["check", "--verified", str(certificate)]) == 0
     assert "by railopt-verified" in capsys.readouterr().out
-    answering(json.dumps({**ANSWER, "ok": False, "optimal": False}), tmp_path, monkeypatch)
+    answering(json.dumps({**of(certificate), "ok": False, "optimal": False}), tmp_path, monkeypatch)
     assert main(["check", "--verified", str(certificate)]) == 4
 
 
 def test_who_accepted_is_said(
     certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answering(json.dumps(ANSWER), tmp_path, monkeypatch)
+    answering(json.dumps(of(certificate)), tmp_path, monkeypatch)
     assert str(check_all([certificate])) == "1 of 1 accepted by railopt-verified"
     monkeypatch.setenv("RAILOPT_VERIFIED", str(tmp_path / "absent"))
     broken = tmp_path / "broken.json"
@@ -75,16 +81,18 @@ def test_traffic_is_held_against_it_in_python(
     certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Honoured or refused: the program reads none, and what it accepts may be of other traffic."""
-    answering(json.dumps({**ANSWER, "kind": "plan"}), tmp_path, monkeypatch)
     fabric = Fabric.uniform(3, 2)
     mine, other = (workloads.zipf(fabric, seed=seed) for seed in (1, 2))
-    plan(fabric, mine.chunks("flow"), "lpt").save(tmp_path / "plan.npz")
+    made = plan(fabric, mine.chunks("flow"), "lpt")
+    made.save(tmp_path / "plan.npz")
+    answering(json.dumps({**ANSWER, "kind": "plan", "content": made.digest}), tmp_path, monkeypatch)
     assert "Python" not in check(tmp_path / "plan.npz", verified=True).message
     held = check(tmp_path / "plan.npz", mine, verified=True)
     assert held.ok
     assert "by railopt-verified; sends every byte" in held.message
     assert held.message.endswith("once (this by Python)")
     assert not check(tmp_path / "plan.npz", other, verified=True).ok
+    answering(json.dumps(of(certificate)), tmp_path, monkeypatch)
     with pytest.raises(InputError, match="knows no nodes"):
         check(certificate, mine, verified=True)
 

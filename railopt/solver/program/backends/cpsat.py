@@ -51,13 +51,13 @@ def solve(
             [int(value(x[j, n])) if (j, n) in x else 0 for n in range(rails)] for j in range(types)
         ]
 
-    class Report(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+    class Improvements(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         def on_solution_callback(self) -> None:
             emit(Answer(counts(self.value)))
 
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = limit_s
     solver.parameters.num_workers = threads
-    status = solver.solve(model, Report())
+    status = solver.solve(model, Improvements())
     found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     emit(Answer(counts(solver.value) if found else None, status == cp_model.OPTIMAL))
