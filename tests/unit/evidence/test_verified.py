@@ -14,6 +14,7 @@ import pytest
 from railopt import Fabric, check, plan, workloads
 from railopt.answers.check import check_all
 from railopt.base.errors import BackendError, FormatError, InputError
+from railopt.checker import check as read_alone
 from railopt.checker import content_of
 from railopt.cli.main import main
 from railopt.evidence.certificate import Certificate
@@ -83,9 +84,13 @@ def test_traffic_is_held_against_it_in_python(
     """Honoured or refused: the program reads none, and what it accepts may be of other traffic."""
     fabric = Fabric.uniform(3, 2)
     mine, other = (workloads.zipf(fabric, seed=seed) for seed in (1, 2))
-    made = plan(fabric, mine.chunks("flow"), "lpt")
-    made.save(tmp_path / "plan.npz")
-    answering(json.dumps({**ANSWER, "kind": "plan", "content": made.digest}), tmp_path, monkeypatch)
+    path = tmp_path / "plan.npz"
+    plan(fabric, mine.chunks("flow"), "lpt").save(path)
+    answering(
+        json.dumps({**ANSWER, "kind": "plan", "content": read_alone(path).content}),
+        tmp_path,
+        monkeypatch,
+    )
     assert "Python" not in check(tmp_path / "plan.npz", verified=True).message
     held = check(tmp_path / "plan.npz", mine, verified=True)
     assert held.ok
