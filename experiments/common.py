@@ -237,6 +237,7 @@ def record(folder: Path, size: str, compared: Sequence[Mapping[str, Any]]) -> No
         c["name"]: {
             "verdict": c["verdict"],
             "ours": c["ours_text"],
+            "values": [float(f"{end(c['ours']):.7g}") for end in (min, max)],
             "distance": float(f"{c['distance']:.4g}"),
         }
         for c in compared
