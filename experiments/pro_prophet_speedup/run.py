@@ -19,7 +19,7 @@ from experiments.common import arguments, claim, figure, finish
 from experiments.pro_prophet_common import Cluster, consecutive, trace, with_batch
 from railopt.base.arrays import Bools, Ints
 from railopt.base.tables import table
-from railopt.moe.iteration.timeline import Timeline, timeline
+from railopt.moe.iteration.timeline import IterationTimeline, timeline
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.prophet import algorithm1, evaluate, loads, pro_prophet, shadow
 from railopt.moe.presets import moe_gpt
@@ -67,7 +67,7 @@ def placements(
 
 def case(
     name: str, size: str, alpha: float, spec: dict[str, Any]
-) -> tuple[list[dict[str, Any]], list[Timeline]]:
+) -> tuple[list[dict[str, Any]], list[IterationTimeline]]:
     """One trace, model size and expert width: a row for each iteration, and the last iteration's
     timelines.
     """
@@ -211,7 +211,7 @@ def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
     rows: list[dict[str, Any]] = []
     summary: dict[str, list[dict[str, Any]]] = {}
-    shown: list[Timeline] = []
+    shown: list[IterationTimeline] = []
     for gate, names in spec["traces"].items():
         for name, size, alpha in product(names, spec["sizes"], spec["alphas"]):
             made, lines = case(name, size, alpha, spec)
