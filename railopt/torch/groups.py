@@ -74,10 +74,10 @@ def made(fabric: Fabric, group: Any, limit_s: float) -> Groups:
     keys = [(group.group_name, fabric.nodes, fabric.gpus, name, limit_s) for name in SIDES]
     found = [_found(key) for key in keys]
     if gathered(group, np.array([int(None not in found)]), limit_s).all():
-        return Groups(*found, all=group)
+        return Groups(found[0], found[1], group)
     own = _layout(fabric, group, limit_s)
     SHARED.update(zip(keys, own, strict=True))
-    return Groups(*own, all=group)
+    return Groups(own[0], own[1], group)
 
 
 def _layout(fabric: Fabric, group: Any, limit_s: float) -> list[Any]:
