@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from railopt.base.errors import InputError, printable
+from railopt.base.errors import BackendError, InputError, printable
 from railopt.model.fabric import Fabric
 from railopt.torch.agree import gathered, mark
 from railopt.torch.shared import SHARED, lost
 
 __all__ = ["Groups", "checked", "everyone", "made"]
+
+SIDES = ("node", "rail")
 
 
 @dataclass(frozen=True)
@@ -69,19 +71,40 @@ def _found(key: tuple[Any, ...]) -> Any:
 
 def made(fabric: Fabric, group: Any, limit_s: float) -> Groups:
     """Groups of the layout inside `group`; every rank of it calls this."""
+    keys = [(group.group_name, fabric.nodes, fabric.gpus, name, limit_s) for name in SIDES]
+    found = [_found(key) for key in keys]
+    if gathered(group, np.array([int(None not in found)]), limit_s).all():
+        return Groups(found[0], found[1], group)
+    own = _layout(fabric, group, limit_s)
+    SHARED.update(zip(keys, own, strict=True))
+    return Groups(own[0], own[1], group)
+
+
+def _layout(fabric: Fabric, group: Any, limit_s: float) -> list[Any]:
+    """New groups of this rank: its node's, and its local index's.
+
+    Where one can't be made the others are made all the same, and only then is it an error: PyTorch
+    names groups by number, so a rank that left some out would call all later ones otherwise than
+    the other ranks do.
+    """
     ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
-    by_all, rank, inside = _is_world(ranks), dist.get_rank(group), {}
-    firsts = range(0, fabric.nodes * fabric.gpus, fabric.gpus), range(fabric.gpus)
-    for side, name in enumerate(("node", "rail")):
-        key = (group.group_name, fabric.nodes, fabric.gpus, name, limit_s)
-        if (mine := _found(key)) is None:
-            for some in (members(fabric, first)[side] for first in firsts[side]):
-                if rank in some or by_all:
-                    new = _new([ranks[i] for i in some], backend, limit_s, by_all=by_all)
-                    mine = new if rank in some else mine
-            SHARED[key] = mine
-        inside[name] = mine
-    return Groups(**inside, all=group)
+    by_all, rank = _is_world(ranks), dist.get_rank(group)
+    firsts = range(0, len(ranks), fabric.gpus), range(fabric.gpus)
+    own, errors = [], []
+    for side in range(len(SIDES)):
+        for some in (members(fabric, first)[side] for first in firsts[side]):
+            if rank not in some and not by_all:
+                continue
+            try:
+                new = _new([ranks[i] for i in some], backend, limit_s, by_all=by_all)
+            except BackendError as error:
+                errors.append(error)
+                continue
+            if rank in some:
+                own.append(new)
+    if errors:
+        raise errors[0]
+    return own
 
 
 def _is_world(ranks: list[int]) -> bool:
@@ -116,9 +139,7 @@ def checked(fabric: Any, groups: Any, group: Any) -> str:
     if groups is None:
         return ""
     wanted = members(fabric, dist.get_rank(group))
-    for name, handed, local in zip(
-        ("node", "rail"), (groups.node, groups.rail), wanted, strict=True
-    ):
+    for name, handed, local in zip(SIDES, (groups.node, groups.rail), wanted, strict=True):
         if not isinstance(handed, dist.ProcessGroup):
             return f"no {name} group was handed in: expected ranks {[ranks[i] for i in local]}"
         found = dist.get_process_group_ranks(handed)
@@ -128,13 +149,17 @@ def checked(fabric: Any, groups: Any, group: Any) -> str:
 
 
 def _new(ranks: list[int], backend: str, limit_s: float, *, by_all: bool) -> Any:
-    """A group, made by all ranks of the world, or by its own."""
+    """A group in the order of `ranks`, made by all ranks of the world, or by its own."""
     wait = timedelta(seconds=limit_s)
+    order = {} if ranks == sorted(ranks) else {"sort_ranks": False}  # which older ones don't know
     try:
-        return dist.new_group(ranks, wait, backend=backend, use_local_synchronization=not by_all)
+        return dist.new_group(
+            ranks, wait, backend=backend, use_local_synchronization=not by_all, **order
+        )
     except (RuntimeError, ValueError) as error:
         raise lost(
             f"rank {dist.get_rank()}: the process group of ranks {ranks} can't be made; a rank is "
-            f"gone or late, or groups that railopt made were destroyed one by one, which is left "
-            f"to torch.distributed.destroy_process_group() ({printable(error)})"
+            f"gone or late, groups that railopt made were destroyed one by one, which is left to "
+            f"torch.distributed.destroy_process_group(), or the ranks of a part of the world are "
+            f"not in equally many groups ({printable(error)})"
         ) from error

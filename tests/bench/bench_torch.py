@@ -84,11 +84,12 @@ def calls() -> Iterator[tuple[str, Callable[[], Any], float | None]]:
     matrix = counts()
     send, recv = matrix[1].tolist(), matrix[:, 1].tolist()
     sent, out = torch.zeros(sum(send), 8), torch.empty(sum(recv), 8)
-    heads = np.tile([0, agree.mark("float32 rows of shape (8,)"), agree.SPLITS], (8, 1))
+    kind, made = agree.mark("float32 rows of shape (8,)"), agree.mark("")
+    heads = np.tile([0, kind, made, agree.SPLITS], (8, 1))
     message = np.concatenate([heads, matrix, matrix.T], axis=1)
     rails = object.__new__(RailAllToAll)
     rails.fabric, rails._router, rails._carrier = FABRIC, Router(FABRIC, 1), Still()
-    rails._device, rails._all = "cpu", None
+    rails._device, rails._all, rails._made = "cpu", None, ""
 
     def planned() -> Any:
         return rails.route(rails._offer(out, sent, recv, send))

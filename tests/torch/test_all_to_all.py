@@ -302,6 +302,21 @@ def test_a_group_that_is_a_part_of_the_world() -> None:
     assert run(8, part_of_the_world) == [4.0] * 8
 
 
+def in_another_order() -> list[int]:
+    """Ranks 3, 1, 2, 0 of a group are the GPUs, rank 0 is in one group more than the others."""
+    dist.new_group([0])
+    group = dist.new_group([3, 1, 2, 0], sort_ranks=False)
+    railed = RailAllToAll(TWO_TWO, group=group, limit_s=WAIT_S)
+    sent, expected = torch.arange(4.0) + 10 * dist.get_rank(group), torch.empty(4)
+    dist.all_to_all_single(expected, sent, group=group)
+    assert torch.equal(railed.all_to_all_single(torch.empty(4), sent), expected)
+    return dist.get_process_group_ranks(railed.groups.rail)
+
+
+def test_a_group_in_another_order() -> None:
+    assert run(4, in_another_order) == [[1, 0], [1, 0], [3, 2], [3, 2]]
+
+
 def hot() -> tuple[list[int], list[int]]:
     """All bytes of node 0 are at GPU 0: bytes per NIC under two policies."""
     counts = np.zeros((8, 8), np.int64)

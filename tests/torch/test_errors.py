@@ -280,13 +280,13 @@ def test_a_rank_that_leaves_in_the_middle() -> None:
     assert "rank 1: the exchange inside its rail group of ranks [1, 3] failed" in outcomes[1][1]
 
 
-def fails_to_make() -> str:
-    """Rank 1 alone has no rail group in the end; afterwards all make all of them again."""
-    limit_s, real, number = WAIT_S - 1, dist.new_group, iter(range(9))
+def fails_to_make(missing: list[int]) -> str:
+    """Rank 1 alone lacks a group in the end; afterwards all make all of them again."""
+    limit_s, real = WAIT_S - 1, dist.new_group
 
-    def new_group(*arguments: Any, **options: Any) -> Any:
-        group = real(*arguments, **options)
-        if dist.get_rank() == 1 and next(number) == 2:
+    def new_group(ranks: list[int], *arguments: Any, **options: Any) -> Any:
+        group = real(ranks, *arguments, **options)
+        if dist.get_rank() == 1 and ranks == missing:
             raise RuntimeError("Connect timeout")
         return group
 
@@ -303,10 +303,12 @@ def fails_to_make() -> str:
     return text
 
 
-def test_groups_that_cant_be_made() -> None:
-    fine = outcomes_of(4, fails_to_make)
+@pytest.mark.parametrize("missing", [[0, 1], [1, 3]], ids=["node", "rail"])
+def test_groups_that_cant_be_made(missing: list[int]) -> None:
+    fine = outcomes_of(4, fails_to_make, missing)
     assert all(well for well, _ in fine), fine
-    assert "rank 1: the process group of ranks [1, 3] can't be made; a rank is gone" in fine[1][1]
+    expected = f"rank 1: the process group of ranks {missing} can't be made; a rank is gone"
+    assert expected in fine[1][1]
 
 
 def test_without_a_process_group() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import torch
 import torch.distributed
@@ -9,6 +11,7 @@ import torch.distributed
 from railopt import Fabric
 from railopt.torch.routes import Router
 
+os.environ["RAILOPT_COMPILE"] = "always"  # here, once, and not in each rank while others wait
 torch.set_num_threads(1)
 for policy in ("even-excess", "lpt", "spill"):
     Router(Fabric.uniform(2, 2), 0, policy).route(np.ones((4, 4), np.int64))
