@@ -12,7 +12,9 @@ from statistics import median
 
 import railopt
 
-given = [int(word) for word in sys.argv[1:]] if "__file__" in globals() else []  # a notebook has none
+given = (
+    [int(word) for word in sys.argv[1:]] if "__file__" in globals() else []
+)  # a notebook has none
 SEEDS = (6101, 6102, 6103)  # drawn once
 CAP = "1MiB"
 POLICIES = ("even-excess", "spill")
