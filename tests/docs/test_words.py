@@ -16,7 +16,7 @@ from tests.docs.test_pages import DOCS
 
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "theory"]
 GUIDES = [page for page in PAGES if page.parent.name == "guides"]
-GUIDE, ALL = 1_000, 20_000  # words
+GUIDE, ALL, SENTENCE = 1_000, 20_000, 30  # words
 
 
 def words(text: str) -> int:
@@ -35,3 +35,27 @@ def test_a_guide_is_read_in_five_minutes(page: Path) -> None:
 def test_all_pages_together_are_short() -> None:
     count = {str(page.relative_to(DOCS)): words(page.read_text(encoding="utf-8")) for page in PAGES}
     assert sum(count.values()) <= ALL, count
+
+
+def sentences(text: str) -> list[str]:
+    """Of a page's prose: without code, formulas, tables, headings and addresses of links."""
+    text = re.sub(r"^```.*?^```$|\$\$.*?\$\$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^(\||    |#|<!).*$|\]\([^)]*\)", "", text, flags=re.MULTILINE)
+    parts = re.split(r"\n\s*\n|\n(?=[->] )", text)
+    return [one for part in parts for one in re.split(r"(?<=[.:?;!])\s+", part)]
+
+
+def test_sentences_are_told_from_code_and_tables() -> None:
+    text = "# A\n\nOne two: three.\n\n| a | b |\n\n```text\nx\n```\n\n- four [five](six)\n- ten\n"
+    assert [one for one in sentences(text) if words(one)] == [
+        "One two:",
+        "three.",
+        "- four [five",
+        "- ten\n",
+    ]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=[page.name for page in GUIDES])
+def test_sentences_of_a_guide_are_short(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert [one for one in sentences(text) if words(one) > SENTENCE] == []
