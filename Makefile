@@ -18,7 +18,7 @@ TORCH_TESTS := numpy scipy numba matplotlib pytest hypothesis
 
 .PHONY: help setup demo test test-fast test-interpreted test-newest test-lowest test-brute-force test-wheel lint bench \
   bench-gpu experiments test-browser test-torch test-fabric proofs verified test-verified test-rdma \
-  test-rdma-nightly soak bench-solver docs test-docs test-examples clean
+  test-rdma-nightly soak test-peer-sim bench-solver docs test-docs test-examples clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -146,6 +146,11 @@ test-fabric:                    ## PyTorch's processes on a rail fabric out of n
 	  else echo "make test-fabric needs \`ip\` and \`tc\`: install iproute2" >&2; exit 1; fi; }
 	$(MAKE) .cache/torch/.torch VENV=.cache/torch
 	.cache/torch/bin/python -m pytest $(PYTEST_ARGS) tests/fabric
+PEER_PYTHON := /usr/bin/python3
+test-peer-sim: $(VENV)/.test    ## the simulator beside SimGrid on 20 matrices (installs Debian's python3-simgrid as root; PEER_PYTHON=an interpreter that has simgrid)
+	@$(PEER_PYTHON) -c 'import simgrid' 2>/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || { \
+	  apt-get update -q && apt-get install -qy --no-install-recommends python3-simgrid; }
+	$(PY) -m experiments.rails_packet_level.peer --python $(PEER_PYTHON)
 experiments: $(VENV)/.test      ## every experiment on its small size, then the report out/report.html (FULL=--full for the papers' sizes)
 	$(PY) -m experiments $(FULL)
 	$(VENV)/bin/railopt sweep experiments/headline.toml -o out/headline

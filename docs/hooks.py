@@ -17,6 +17,7 @@ import html
 import json
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,16 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from experiments.common import (  # noqa: E402
+    distance_text,
+    headlines,
+    inputs_text,
+    recorded,
+    said_text,
+)
+
 NOTES = ROOT / "proofs" / "notes"
 EXPERIMENTS = ROOT / "experiments"
 PAPERS = {
@@ -337,13 +348,23 @@ def experiment(folder: Path) -> str:
         "## The paper's figures",
         "",
         f"`expected.json`, from {expected.get('source', _paper(folder))}. "
-        f"`python -m experiments.{folder.name}.run` prints ours beside each of them.",
+        "Ours and the verdicts are those recorded for the small size (`verdicts.json`); "
+        f"`python -m experiments.{folder.name}.run` makes them again and fails where one changes.",
         "",
-        "| figure | paper | tolerance | source | note |",
-        "|---|---|---|---|---|",
+        "| figure | paper | ours | distance | verdict | tolerance | inputs | source | note |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
+    seen = recorded(folder).get("small", {})
     for name, figure in expected.get("figures", {}).items():
-        cells = [name, *(figure.get(key, "") for key in ("paper", "tolerance", "source", "note"))]
+        here = seen.get(name)
+        cells = [
+            name,
+            said_text(figure, "paper"),
+            *((here["ours"], distance_text(here), here["verdict"]) if here else ("", "", "")),
+            figure["tolerance"],
+            inputs_text(figure.get("inputs", expected["inputs"])),
+            *(figure.get(key, "") for key in ("source", "note")),
+        ]
         rows.append("| " + " | ".join(str(cell).replace("|", r"\|") for cell in cells) + " |")
     return text.rstrip() + "\n" + ("\n".join(rows) + "\n" if expected.get("figures") else "")
 
@@ -359,7 +380,23 @@ def _list_of_experiments() -> str:
         title = (folder / "README.md").read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
         rows.append(f"| [`{folder.name}`]({folder.name}.md) | {title} | {_paper(folder)} |")
     rows.append("| [`traces`](traces.md) | routing traces that the experiments use | |")
-    return "\n".join(rows)
+    return "\n".join([*rows, "", *_headlines()])
+
+
+def _headlines() -> list[str]:
+    """All headline claims of the papers, as recorded on the small sizes."""
+    rows = [
+        "## All headline claims",
+        "",
+        "| paper | claim | published | ours | distance | verdict | inputs |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for folder in _folders():
+        name, link = _paper(folder).partition(",")[0], f"({folder.name}.md)"
+        for row in headlines(folder):
+            cells = [row[key] for key in ("paper", "ours", "distance", "verdict", "inputs")]
+            rows.append(f"| {name} | [{row['claim']}]{link} | " + " | ".join(cells) + " |")
+    return rows
 
 
 def commands() -> dict[str, str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from railopt import Fabric, Traffic, plan
 from railopt.base.dice import Dice, falling
+from railopt.model.sources import traffic_from
 from railopt.schedule import Schedule, synthesise
 from railopt.schedule.phases import Phases, phases
 from railopt.sim import Assumptions, Flows, simulate
@@ -21,6 +22,7 @@ METHODS = (
     *STORE_AND_FORWARD,
     "pipelined",
     "spreadout",
+    "spreadout-barrier",
     "direct-ecmp",
     "direct-spray",
     "pxn",
@@ -30,12 +32,16 @@ METHODS = (
 
 
 def workload(name: str, fabric: Fabric, mb_per_gpu: float, seed: int) -> Traffic:
-    """balanced, random (uniform pair sizes), pairs-S (pair sizes rank ** -S in random order),
+    """fast-random and fast-zipf:s=S, FAST's own (`railopt.model.published`), or one of ours:
+    balanced, random (uniform pair sizes), pairs-S (pair sizes rank ** -S in random order),
     receivers-S (popularity).
 
     Scaled so that a GPU sends `mb_per_gpu` on average, what stays inside its server included.
     """
     dice, count = Dice(seed, "fast", name), fabric.nodes * fabric.gpus
+    if name.startswith("fast-"):
+        mean = str(round(mb_per_gpu * MB / (count - 1)))
+        return traffic_from(f"{name}{',' if ':' in name else ':'}mean={mean},seed={seed}", fabric)
     kind, _, skew = name.partition("-")
     if kind == "balanced":
         weights = np.ones((count, count))
@@ -64,33 +70,55 @@ def run_phases(found: Phases, fabric: Fabric, incast: Fraction) -> Any:
     return simulate(flows)
 
 
-def spreadout_phases(fabric: Fabric, traffic: Traffic, alpha_ps: int) -> Phases:
+def spreadout_phases(
+    fabric: Fabric, traffic: Traffic, alpha_ps: int, barrier: bool = False
+) -> Phases:
     """SpreadOut between GPUs: step d sends g -> g + d, own NIC to the target's NIC; inside a server
     over scale-up.
+
+    As FAST's authors released it, a GPU goes on when what it sends and what it receives in a step
+    is done, so that a transfer waits for the two steps before of both its ends; with a barrier all
+    GPUs wait for each other.
     """
     count, m = len(traffic.bytes), fabric.gpus
-    gpu = np.arange(count)
     shift = np.repeat(np.arange(1, count), count)
-    src = np.tile(gpu, count - 1)
+    src = np.tile(np.arange(count), count - 1)
     dst = (src + shift) % count
+    group = shift - 1 if barrier else (shift - 1) * count + src
     size = traffic.bytes[src, dst]
-    shift, src, dst, size = shift[size > 0] - 1, src[size > 0], dst[size > 0], size[size > 0]
+    group, src, dst, size = group[size > 0], src[size > 0], dst[size > 0], size[size > 0]
     inside = src // m == dst // m
     path = np.stack(
         [np.where(inside, 2 * count + src, src), np.where(inside, 3 * count + dst, count + dst)],
         axis=1,
     )
-    after = np.arange(1, count - 1)
     return Phases(
         np.concatenate([fabric.tx.ravel(), fabric.rx.ravel(), np.full(2 * count, fabric.scaleup)]),
         2 * np.arange(len(src) + 1),
         path.ravel().astype(np.int32),
         size,
         np.full(len(src), alpha_ps),
-        shift.astype(np.int32),
-        np.stack([after, after - 1], axis=1).astype(np.int32),
+        group.astype(np.int32),
+        _waits(count, barrier),
         (src % m).astype(np.int32),
     )
+
+
+def _waits(count: int, barrier: bool) -> Any:
+    """int32 [E, 2]: which group of SpreadOut waits for which; without a barrier transfer (d, g) is
+    group (d - 1) count + g.
+    """
+    if barrier:
+        after = np.arange(1, count - 1)
+        return np.stack([after, after - 1], axis=1).astype(np.int32)
+    pairs = []
+    for step in range(2, count):
+        for g in range(count):
+            ends = (g, (g + step) % count)
+            before = {(step - 2) * count + end for end in ends}
+            before |= {(step - 2) * count + (end - step + 1) % count for end in ends}
+            pairs += [((step - 1) * count + g, each) for each in sorted(before)]
+    return np.array(pairs, np.int32).reshape(-1, 2)
 
 
 def startup_bytes(fabric: Fabric, alpha_ps: int) -> int:
@@ -112,10 +140,9 @@ def seconds(method: str, fabric: Fabric, traffic: Traffic, alpha_ps: int, incast
     if method in STORE_AND_FORWARD:
         made = synthesised(method, fabric, traffic, alpha_ps)
         return float(run_phases(phases(made, alpha_out_ps=alpha_ps), fabric, penalty).completion)
-    if method == "spreadout":
-        return float(
-            run_phases(spreadout_phases(fabric, traffic, alpha_ps), fabric, penalty).completion
-        )
+    if method.startswith("spreadout"):
+        steps = spreadout_phases(fabric, traffic, alpha_ps, barrier=method.endswith("barrier"))
+        return float(run_phases(steps, fabric, penalty).completion)
     assumed = Assumptions(incast=penalty)
     if method.startswith("direct-"):
         took = simulate(

@@ -1,14 +1,21 @@
-"""What the Pro-Prophet experiments share: the shipped traces and the paper's cluster (arXiv
-2411.10003, section 6).
+"""What the Pro-Prophet experiments share: the shipped traces, and the paper's cluster with the
+constants of its released planner (arXiv 2411.10003; king0722/Pro-Prophet).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from railopt.base.arrays import Bools, Ints
+from railopt.base.dice import Dice
 from railopt.base.units import PS_PER_S
-from railopt.model.fabric import Fabric
-from railopt.moe.iteration.timemodel import TimeModel
+from railopt.moe.iteration.timemodel import Terms, TimeModel
+from railopt.moe.placement.prophet import evaluate, loads
 from railopt.moe.presets import Preset
 from railopt.moe.routing.trace import Trace
 
@@ -26,31 +33,98 @@ def consecutive(trace: Trace, need: int = 1) -> list[int]:
     return [r for r in range(need, len(step)) if step[r] - step[r - need] == need]
 
 
-def cluster(devices: int, spec: dict[str, object]) -> Fabric:
-    """HPWNV: nodes of 4 GPUs on PCIe 3.0, one 100 Gb/s NIC a node."""
-    gpus = int(str(spec["gpus"]))
-    return Fabric.uniform(
-        devices // gpus, 1, str(spec["link"]), gpus=gpus, scaleup=str(spec["pcie"])
-    )
-
-
-def flat(
-    fabric: Fabric, preset: Preset, tokens: int, spec: dict[str, object], *, overlap: bool
-) -> TimeModel:
-    """The paper's own model: one mean bandwidth, such that an even all-to-all takes as long as on
-    the nodes.
+def with_batch(routed: Trace, tokens: int, seed: int) -> Ints:
+    """int64 [iteration, layer, rank, expert]: the trace's counts with `tokens` tokens per rank,
+    each drawn by the trace's own shares; as they are where it has that many.
     """
-    devices = fabric.nodes * fabric.gpus
-    crossing = (devices - fabric.gpus) / (devices - 1)
-    mean = round(int(fabric.tx[0].sum()) / (fabric.gpus * crossing))
-    flops = float(str(spec["gpu_tflops"])) * 1e12
-    width = int(str(spec["value_bytes"]))
-    return TimeModel.flat(
-        devices,
-        bandwidth=mean,
-        token_bytes=preset.token_bytes(width),
-        expert_bytes=preset.expert_bytes(width),
-        tokens_per_s=flops / preset.expert_flops,
-        fnec_ps=round(tokens * preset.dense_flops * PS_PER_S / flops),
-        overlap=overlap,
-    )
+    if tokens == routed.tokens_per_rank:
+        return routed.counts.astype(np.int64)
+    rows = routed.counts.reshape(-1, routed.experts).astype(np.int64)
+    drawn = Dice(seed, "pro-prophet batch").counts(rows, tokens * routed.top_k)
+    return drawn.reshape(routed.counts.shape)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One layer of a model on GPUs of the paper's cluster, as its released planner sees it: one
+    bandwidth for transfers of experts, one of all-to-alls by the bytes of the busiest receiver.
+
+    tokens         per GPU
+    gpu_flops      FLOP/s that experts and the rest reach
+    copy_rate      bytes per second of Trans and Agg
+    exchange       (bytes of the busiest receiver, bytes per second up to there), rising
+    """
+
+    devices: int
+    preset: Preset
+    tokens: int
+    gpu_flops: float
+    copy_rate: int
+    exchange: tuple[tuple[float, int], ...]
+
+    @classmethod
+    def of(cls, devices: int, preset: Preset, tokens: int, spec: dict[str, Any]) -> Cluster:
+        """From an experiment's spec."""
+        steps = [(kib * 1024 if kib else np.inf, gbps * 10**9 // 8) for kib, gbps in spec["a2a"]]
+        flops = spec["gpu_tflops"] * 1e12 / spec["work"]
+        copy = spec["copy_gbps"] * 10**9 // 8
+        return cls(devices, preset, tokens, flops, copy, tuple(steps))
+
+    def model(self, rate: int, *, overlap: bool = True) -> TimeModel:
+        """The time model with one bandwidth of all-to-alls; values are fp32."""
+        made = TimeModel.flat(
+            self.devices,
+            bandwidth=rate,
+            token_bytes=self.preset.token_bytes(4),
+            expert_bytes=self.preset.expert_bytes(4),
+            tokens_per_s=self.gpu_flops / self.preset.expert_flops,
+            fnec_ps=round(self.tokens * self.preset.dense_flops * PS_PER_S / self.gpu_flops),
+            overlap=overlap,
+        )
+        copy_ps = self.preset.expert_bytes(4) * PS_PER_S // (self.copy_rate * self.devices)
+        return replace(made, copy_mean_ps=copy_ps)
+
+    @cached_property
+    def fastest(self) -> TimeModel:
+        """With the bandwidth of large messages: what planners that know one bandwidth use."""
+        return self.model(self.exchange[-1][1])
+
+    @cached_property
+    def eager(self) -> TimeModel:
+        """The same without overlap (the paper's equation 6)."""
+        return self.model(self.exchange[-1][1], overlap=False)
+
+    @cached_property
+    def _by_rate(self) -> dict[int, TimeModel]:
+        return {rate: self.model(rate) for _, rate in self.exchange}
+
+    def terms(self, counts: Ints, holds: Bools | None) -> Terms:
+        """The layer's time under a placement, the all-to-all's bandwidth by its size."""
+        found = evaluate(self.fastest, counts, holds)
+        received = found.a2a // int(self.fastest.node_ps[0]) * self.preset.token_bytes(4)
+        rate = next(rate for most, rate in self.exchange if received <= most)
+        return (
+            found if rate == self.exchange[-1][1] else evaluate(self._by_rate[rate], counts, holds)
+        )
+
+    def released(self, counts: Ints) -> Bools:
+        """The placement of the released planner: at most one device left out of a transfer, no
+        further expert once the busiest and the idlest GPU differ by less than three times the mean
+        load, or once the busiest GPU's expert has been copied; the prefix of least estimated time.
+        """
+        none = np.eye(self.devices, dtype=np.bool_)
+        best, kept = self.terms(counts, none).total, none
+        for left_out in (0, 1):
+            holds, used = none, set[int]()
+            while True:
+                busy = loads(self.fastest, counts, holds)
+                first = int(busy.argmax())
+                if busy.max() - busy.min() < 3 * busy.mean() or first in used:
+                    break
+                used.add(first)
+                holds = holds.copy()
+                holds[np.argsort(counts[:, first], kind="stable")[left_out:], first] = True
+                total = self.terms(counts, holds).total
+                if total < best:
+                    best, kept = total, holds
+        return kept

@@ -24,7 +24,11 @@ from railopt.schedule.phases import phases
 from railopt.sim.assumptions import ROCE_INCAST
 
 KINDS = {"FAST": "fast", "ablation": "fast-nostage", "compact": "compact"}
-METHODS = {"pipelined": "pipelined", "SpreadOut": "spreadout"}
+METHODS = {
+    "pipelined": "pipelined",
+    "SpreadOut": "spreadout",
+    "SpreadOut, barrier": "spreadout-barrier",
+}
 
 
 def measure(
@@ -99,21 +103,21 @@ def draw(
     axes.grid(alpha=0.3)
 
 
-COLUMNS = ["FAST", "ablation", "compact", "pipelined", "SpreadOut", "FAST wire", "ablation wire"]
+COLUMNS = [*KINDS, *METHODS, "FAST wire", "ablation wire"]
 
 
 def print_sweeps(
-    by_size: dict[float, dict[str, float]], by_skew: dict[float, dict[str, float]]
+    by_size: dict[float, dict[str, float]], by_skew: dict[float, dict[str, float]], whose: str
 ) -> None:
-    """GB/s a GPU by size, and by skew of the pair sizes."""
+    """GB/s per GPU by size, and by skew of the pair sizes."""
     table(
-        ["random, MB a GPU", *COLUMNS],
+        [f"random, {whose}, MB per GPU", *COLUMNS],
         [[size, *(f"{row[c]:.2f}" for c in COLUMNS)] for size, row in by_size.items()],
-        title="GB/s a GPU; wire in ms",
+        title=f"GB/s per GPU on {whose} workloads; wire in ms",
     )
     print()
     table(
-        ["pair sizes Zipf, 520 MB", *COLUMNS],
+        [f"Zipf, {whose}, 520 MB", *COLUMNS],
         [[skew, *(f"{row[c]:.2f}" for c in COLUMNS)] for skew, row in by_skew.items()],
     )
     print()
@@ -127,8 +131,8 @@ def incast_rows(spec: dict[str, Any], alpha_ps: int) -> list[dict[str, Any]]:
         # FAST has n**2 stages to simulate
         labels = list(KINDS) if servers <= 16 else ["ablation", "compact"]
         for incast in (False, True):
-            setting = {"workload": "random", "mb": spec["incast_mb"]}
-            row = measure(labels, wide, "random", spec["incast_mb"], 0, alpha_ps, incast)
+            setting = {"workload": "fast-random", "mb": spec["incast_mb"]}
+            row = measure(labels, wide, "fast-random", spec["incast_mb"], 0, alpha_ps, incast)
             rows.append({**setting, "servers": servers, "incast": incast, **row})
     return rows
 
@@ -142,7 +146,7 @@ def print_incast(rows: list[dict[str, Any]], size_mb: float) -> None:
         ]
         for row in rows
     ]
-    title = f"random, {size_mb} MB a GPU, GB/s a GPU"
+    title = f"fast-random, {size_mb} MB per GPU, GB/s per GPU"
     table(["servers", "incast penalty", *KINDS], shown, title=title)
 
 
@@ -191,24 +195,36 @@ def ablation_claims(
     return [claim(expected, name, ours) for name, ours in found.items()]
 
 
-def main() -> None:
-    folder, spec, expected, args = arguments(__file__, __doc__)
-    alpha_ps, sizes, seeds = spec["alpha_us"] * 10**6, spec["sizes_mb"], spec["seeds"]
-    fabric = Fabric.uniform(spec["servers"], spec["gpus"], spec["link"], scaleup=spec["scaleup"])
-    by_size = {size: mean(fabric, "random", size, seeds, alpha_ps) for size in sizes}
-    by_skew = {skew: mean(fabric, f"pairs-{skew}", 520, seeds, alpha_ps) for skew in spec["skews"]}
-    print_sweeps(by_size, by_skew)
-    wide = incast_rows(spec, alpha_ps)
-    print_incast(wide, spec["incast_mb"])
+def sweep(
+    fabric: Fabric, spec: dict[str, Any], random: str, zipf: str, whose: str
+) -> tuple[dict[float, dict[str, float]], dict[float, dict[str, float]], list[dict[str, Any]]]:
+    """(by size, by skew, both as rows) of one pair of workloads, printed."""
+    alpha_ps, seeds = spec["alpha_us"] * 10**6, spec["seeds"]
+    by_size = {size: mean(fabric, random, size, seeds, alpha_ps) for size in spec["sizes_mb"]}
+    by_skew = {skew: mean(fabric, f"{zipf}{skew}", 520, seeds, alpha_ps) for skew in spec["skews"]}
+    print_sweeps(by_size, by_skew, whose)
     rows: list[dict[str, Any]] = [
-        {"workload": "random", "mb": size, **row} for size, row in by_size.items()
+        {"workload": random, "mb": size, **row} for size, row in by_size.items()
     ]
-    rows += [{"workload": f"pairs-{skew}", "mb": 520, **row} for skew, row in by_skew.items()]
+    rows += [{"workload": f"{zipf}{skew}", "mb": 520, **row} for skew, row in by_skew.items()]
+    return by_size, by_skew, rows
+
+
+def main() -> int:
+    folder, spec, expected, args = arguments(__file__, __doc__)
+    fabric = Fabric.uniform(spec["servers"], spec["gpus"], spec["link"], scaleup=spec["scaleup"])
+    by_size, by_skew, rows = sweep(fabric, spec, "fast-random", "fast-zipf:s=", "published")
+    *_, ours = sweep(fabric, spec, "random", "pairs-", "our own")
+    wide = incast_rows(spec, spec["alpha_us"] * 10**6)
+    print_incast(wide, spec["incast_mb"])
     claims = bandwidth_claims(expected, by_size, by_skew)
-    claims += ablation_claims(expected, sizes, by_size, by_skew)
-    figure(Path(args.out) / "ablation.svg", lambda made: draw(made, sizes, by_size, expected))
-    finish(folder, args, [*rows, *wide], claims)
+    claims += ablation_claims(expected, spec["sizes_mb"], by_size, by_skew)
+    figure(
+        Path(args.out) / "ablation.svg",
+        lambda made: draw(made, spec["sizes_mb"], by_size, expected),
+    )
+    return finish(folder, args, [*rows, *ours, *wide], claims)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

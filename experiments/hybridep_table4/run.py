@@ -81,8 +81,7 @@ def main() -> int:
         axis.legend(fontsize=8)
 
     figure(Path(args.out) / "latency.svg", draw, 6, 4)
-    finish(folder, args, rows, claims)
-    return 0
+    return finish(folder, args, rows, claims)
 
 
 if __name__ == "__main__":

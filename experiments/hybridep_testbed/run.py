@@ -218,8 +218,7 @@ def main() -> int:
     rows = hybrid_rows(fit, spec) + migration_rows(fit, spec)
     show(rows)
     figure(Path(args.out) / "speedup.svg", drawing(rows, spec, expected), 6, 4)
-    finish(folder, args, rows, compared(rows, spec, expected))
-    return 0
+    return finish(folder, args, rows, compared(rows, spec, expected))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common import arguments, figure, finish, reproduced
+from experiments.common import arguments, figure, finish, goal
 from experiments.pro_prophet_common import trace
 from railopt.base.dice import Dice, falling
 from railopt.base.tables import table
@@ -129,8 +129,8 @@ def main() -> int:
         )
     ours = [r["gap"]["pro-prophet"] for r in rows]
     own = [
-        reproduced(expected, "largest gap of pro-prophet", max(ours)),
-        reproduced(expected, "median gap of pro-prophet", float(np.median(ours))),
+        goal(expected, "largest gap of pro-prophet", max(ours)),
+        goal(expected, "median gap of pro-prophet", float(np.median(ours))),
     ]
 
     def draw(made: Any) -> None:
@@ -142,8 +142,7 @@ def main() -> int:
         axis.set_yscale("symlog", linthresh=1)
 
     figure(Path(args.out) / "gap.svg", draw, 7, 4)
-    finish(folder, args, rows, [], own)
-    return 0
+    return finish(folder, args, rows, [], own)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common import arguments, figure, finish, reproduced
+from experiments.common import arguments, figure, finish, goal
 from experiments.pro_prophet_common import trace
 from experiments.pro_prophet_prediction.forecast import (
     Age,
@@ -130,8 +130,7 @@ def main() -> int:
     kept = [r["gain_kept"] for r in rows if r["predictor"] == "last"]
     claim = "share of the gain kept by planning on the last iteration"
     ages = [{"trace": name, **a._asdict()} for name, all_ages in aged.items() for a in all_ages]
-    finish(folder, args, [*rows, *ages], [], [reproduced(expected, claim, kept)])
-    return 0
+    return finish(folder, args, [*rows, *ages], [], [goal(expected, claim, kept)])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common import arguments, figure, finish, reproduced
+from experiments.common import arguments, figure, finish, goal
 from experiments.pro_prophet_common import consecutive, trace
 from railopt.base.tables import table
 from railopt.model.fabric import Fabric
@@ -149,9 +149,8 @@ def main() -> int:
     rows = [row for name in spec["traces"] for row in measured(name, fabric, spec)]
     show(rows)
     figure(Path(args.out) / "left.svg", drawing(rows), 9, 4)
-    own = [reproduced(expected, "left with both", [r["both"] for r in rows])]
-    finish(folder, args, rows, [], own)
-    return 0
+    own = [goal(expected, "left with both", [r["both"] for r in rows])]
+    return finish(folder, args, rows, [], own)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Pro-Prophet's main table (arXiv 2411.10003): iteration time without balancing, as FasterMoE, as
-Pro-Prophet, and ours.
+Pro-Prophet (as printed and as released), and ours; and its ablation.
 
 python -m experiments.pro_prophet_speedup.run [--full]
 """
@@ -8,73 +8,108 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.common import arguments, claim, figure, finish
-from experiments.pro_prophet_common import cluster, consecutive, flat, trace
+from experiments.pro_prophet_common import Cluster, consecutive, trace, with_batch
+from railopt.base.arrays import Bools, Ints
 from railopt.base.tables import table
-from railopt.moe.iteration.timeline import STYLES, IterationTimeline, timeline
-from railopt.moe.iteration.timemodel import Terms, TimeModel
+from railopt.moe.iteration.timeline import IterationTimeline, timeline
+from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.prophet import algorithm1, evaluate, loads, pro_prophet, shadow
 from railopt.moe.presets import moe_gpt
 from railopt.report.gantt import gantt
 from railopt.report.saving import save_figure
 
+WAYS = {  # name -> (whose placement, how transfers run)
+    "no balancing": ("none", "deepspeed"),
+    "FasterMoE": ("FasterMoE", "fastermoe"),
+    "Pro-Prophet": ("Pro-Prophet", "pro-prophet"),
+    "as released": ("as released", "pro-prophet"),
+    "ours": ("ours", "ours"),
+    "planner": ("planner", "fastermoe"),
+    "planner + scheduler": ("planner", "pro-prophet"),
+}
 PAIRS = (
-    ("pro-prophet", "deepspeed"),
-    ("pro-prophet", "fastermoe"),
-    ("ours", "deepspeed"),
-    ("ours", "fastermoe"),
-    ("ours", "pro-prophet"),
+    ("Pro-Prophet", "no balancing"),
+    ("Pro-Prophet", "FasterMoE"),
+    ("as released", "no balancing"),
+    ("as released", "FasterMoE"),
+    ("ours", "Pro-Prophet"),
 )
+ABLATION = {
+    "planner": ("planner", "FasterMoE"),
+    "scheduler": ("planner + scheduler", "planner"),
+    "both planned together": ("Pro-Prophet", "planner + scheduler"),
+}
+
+
+def placements(
+    cluster: Cluster, now: Ints, before: Ints, shares: list[float]
+) -> dict[str, Bools | None]:
+    """Of one layer: counts int64 [GPU, expert] of the iteration and of the one before, on which
+    all but FasterMoE plan.
+    """
+    return {
+        "none": None,
+        "FasterMoE": shadow(cluster.eager, now),
+        "Pro-Prophet": paper_plan(cluster.fastest, before, shares),
+        "as released": cluster.released(before),
+        "ours": pro_prophet(cluster.fastest, before),
+        "planner": paper_plan(cluster.eager, before, shares),
+    }
 
 
 def case(
-    name: str, size: str, spec: dict[str, Any]
+    name: str, size: str, alpha: float, spec: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], list[IterationTimeline]]:
-    """One trace and model size: a row for each iteration, and the last iteration's timelines."""
+    """One trace, model size and expert width: a row for each iteration, and the last iteration's
+    timelines.
+    """
     routed = trace(name)
-    preset = moe_gpt(size, routed.experts, routed.top_k)
-    fabric = cluster(routed.ranks, spec)
-    width, flops = spec["value_bytes"], spec["gpu_tflops"] * 1e12
-    model = preset.model(fabric, routed.tokens_per_rank, gpu_flops=flops, width=width)
-    simple = flat(fabric, preset, routed.tokens_per_rank, spec, overlap=True)
-    eager = flat(fabric, preset, routed.tokens_per_rank, spec, overlap=False)
+    plain = moe_gpt(size, routed.experts, routed.top_k)
+    preset = replace(plain, ffn=round(alpha * plain.hidden))
+    tokens = spec["batch_tokens"] // routed.ranks
+    counts = with_batch(routed, tokens, spec["seed"])
+    cluster = Cluster.of(routed.ranks, preset, tokens, spec)
     rows, lines = [], []
     candidates = consecutive(routed)
+    layers = [i % len(routed.layers) for i in range(preset.layers)]
     for row in [
         candidates[i] for i in np.linspace(0, len(candidates) - 1, spec["rows"]).astype(int)
     ]:
-        layers = [i % len(routed.layers) for i in range(preset.layers)]
-        now, before = routed.counts[row].astype(np.int64), routed.counts[row - 1].astype(np.int64)
-        placements = {
-            "deepspeed": dict.fromkeys(set(layers)),
-            "fastermoe": {i: shadow(eager, now[i]) for i in set(layers)},
-            "pro-prophet": {
-                i: paper_plan(simple, before[i], spec["n_shares"]) for i in set(layers)
-            },
-            "ours": {i: pro_prophet(model, before[i]) for i in set(layers)},
-        }
-        lines = [
-            timeline(model, [evaluate(model, now[i], placements[s][i]) for i in layers], s)
-            for s in STYLES
+        now, before = counts[row], counts[row - 1]
+        placed = [
+            placements(cluster, now[i], before[i], spec["n_shares"])
+            for i in range(len(routed.layers))
         ]
-        times = {line.style: line.total_ps / 1e9 for line in lines}
+        lines = [
+            timeline(
+                cluster.fastest, [cluster.terms(now[i], placed[i][whose]) for i in layers], how
+            )
+            for whose, how in WAYS.values()
+        ]
         spread = [
-            [loads(model, now[i], placements[s][i]).std() for s in ("fastermoe", "pro-prophet")]
-            for i in sorted(set(layers))
+            [
+                loads(cluster.fastest, now[i], copies).std()
+                for whose in ("FasterMoE", "Pro-Prophet")
+                if (copies := each[whose]) is not None
+            ]
+            for i, each in enumerate(placed)
         ]
         rows.append(
             {
                 "trace": name,
-                "model": preset.name,
+                "model": f"{preset.name}, alpha {alpha:g}",
                 "iteration": int(routed.iterations[row]),
                 "top_k": routed.top_k,
                 "gpus": routed.ranks,
-                "ms": times,
+                "ms": {way: line.total_ps / 1e9 for way, line in zip(WAYS, lines, strict=True)},
                 "spread": spread,
                 "skew": float(np.mean([c.sum(axis=0).max() / c.sum(axis=0).mean() for c in now])),
             }
@@ -82,11 +117,10 @@ def case(
     return rows, lines
 
 
-def paper_plan(model: TimeModel, counts: np.ndarray, shares: list[float]) -> np.ndarray:
+def paper_plan(model: TimeModel, counts: Ints, shares: list[float]) -> Bools:
     """Algorithm 1 with the best of a few n, under the paper's model."""
     plans = [algorithm1(model, counts, round(share * (model.devices - 1))) for share in shares]
-    totals: list[Terms] = [evaluate(model, counts, p) for p in plans]
-    return plans[int(np.argmin([t.total for t in totals]))]
+    return plans[int(np.argmin([evaluate(model, counts, p).total for p in plans]))]
 
 
 def balance_ratios(rows: list[dict[str, Any]]) -> list[float]:
@@ -98,23 +132,24 @@ def balance_ratios(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """One trace and model size, its iterations together."""
-    total = {s: sum(r["ms"][s] for r in rows) for s in STYLES}
+    """One trace, model size and expert width, its iterations together."""
+    total = {way: sum(r["ms"][way] for r in rows) for way in WAYS}
     return {
         "trace": rows[0]["trace"],
         "model": rows[0]["model"],
         "top_k": rows[0]["top_k"],
         "skew": float(np.mean([r["skew"] for r in rows])),
-        "ms": total["deepspeed"] / len(rows),
+        "ms": total["no balancing"] / len(rows),
         "balance_ratios": balance_ratios(rows),
         **{f"{s} over {b}": total[b] / total[s] for s, b in PAIRS},
+        **{name: total[b] / total[s] for name, (s, b) in ABLATION.items()},
     }
 
 
-def show(summary: list[dict[str, Any]]) -> None:
-    keys = [f"{s} over {b}" for s, b in PAIRS]
+def show(summary: list[dict[str, Any]], gate: str) -> None:
+    keys = [*(f"{s} over {b}" for s, b in PAIRS), *ABLATION]
     table(
-        ["trace", "model", "max/mean", "no balancing, ms", *keys],
+        [f"gate {gate}", "model", "max/mean", "no balancing, ms", *keys],
         [
             [
                 s["trace"],
@@ -126,26 +161,26 @@ def show(summary: list[dict[str, Any]]) -> None:
             for s in summary
         ],
     )
-    ratios = np.array([v for s in summary for v in s["balance_ratios"]])
-    print(
-        f"balance ratio over FasterMoE: median {np.median(ratios):.2f}, below 1 in "
-        f"{np.mean(ratios < 1):.0%} of layers"
-    )
+    print()
 
 
 def compared(
     rows: list[dict[str, Any]], summary: list[dict[str, Any]], expected: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """The paper's figures against ours."""
-    claims = [
-        claim(
-            expected,
-            f"over {label}, top-{k}",
-            [float(s[f"pro-prophet over {base}"]) for s in summary if s["top_k"] == k],
-        )
-        for k in (1, 2)
-        for label, base in (("no balancing", "deepspeed"), ("FasterMoE", "fastermoe"))
-    ]
+    claims = []
+    for k in (1, 2):
+        mine = [s for s in summary if s["top_k"] == k]
+        for base in ("no balancing", "FasterMoE"):
+            for variant in ("Pro-Prophet", "as released"):
+                found = [float(s[f"{variant} over {base}"]) for s in mine]
+                claims.append(claim(expected, f"{variant} over {base}, top-{k}", found))
+        for name in ABLATION:
+            mean = float(np.mean([s[name] for s in mine]))
+            claims.append(claim(expected, f"ablation: {name}, top-{k}, mean", mean))
+    for base in ("no balancing", "FasterMoE"):
+        found = [float(s[f"Pro-Prophet over {base}"]) for s in summary]
+        claims.append(claim(expected, f"Pro-Prophet over {base}, largest", found))
     largest = max(v for s in summary for v in s["balance_ratios"])
     single = max(fastermoe / prophet for r in rows for fastermoe, prophet in r["spread"] if prophet)
     return [*claims, claim(expected, "largest ratio of balance", [largest, single])]
@@ -175,21 +210,21 @@ def drawing(summary: list[dict[str, Any]]) -> Callable[[Any], None]:
 def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
     rows: list[dict[str, Any]] = []
-    summary: list[dict[str, Any]] = []
+    summary: dict[str, list[dict[str, Any]]] = {}
     shown: list[IterationTimeline] = []
-    for name in spec["traces"]:
-        for size in spec["sizes"]:
-            made, lines = case(name, size, spec)
-            rows += made
-            summary.append(summed(made))
-            shown = shown or lines
-    show(summary)
-    title = f"{spec['traces'][0]}, MoE-GPT-{spec['sizes'][0]}"
+    for gate, names in spec["traces"].items():
+        for name, size, alpha in product(names, spec["sizes"], spec["alphas"]):
+            made, lines = case(name, size, alpha, spec)
+            rows += made if gate == "naive" else []
+            summary.setdefault(gate, []).append(summed(made))
+            shown = shown or lines[:5]
+        show(summary[gate], gate)
+    title = f"{spec['traces']['naive'][0]}, MoE-GPT-{spec['sizes'][0]}"
     Path(args.out).mkdir(parents=True, exist_ok=True)
     save_figure(gantt(shown, title=title), Path(args.out) / "timeline.svg", force=True)
-    figure(Path(args.out) / "speedup.svg", drawing(summary), 11, 4)
-    finish(folder, args, summary, compared(rows, summary, expected))
-    return 0
+    figure(Path(args.out) / "speedup.svg", drawing(summary["naive"]), 11, 4)
+    claims = compared(rows, summary["naive"], expected)
+    return finish(folder, args, [s for each in summary.values() for s in each], claims)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.common import arguments, claim, figure, finish, reproduced
+from experiments.common import arguments, claim, figure, finish, goal
 from railopt import Fabric, plan, workloads
 from railopt.base.tables import table
 
@@ -93,10 +93,9 @@ def main() -> int:
         return float(found[policy, chunk][side].max())
 
     claims = [claim(expected, name, worst(name)) for name in expected["figures"]]
-    own = [reproduced(expected, name, worst(name)) for name in expected["own"]]
+    own = [goal(expected, name, worst(name)) for name in expected["own"]]
     figure(Path(args.out) / "balance.svg", lambda made: draw(made, spec, found), width=12, height=7)
-    finish(folder, args, rows, claims, own)
-    return 0
+    return finish(folder, args, rows, claims, own)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan, workloads
 from railopt.base.tables import table
-from railopt.base.units import parse_bytes
 from railopt.sim import Assumptions, simulate
 
 PACKETS = Assumptions.packets()
@@ -53,8 +52,9 @@ def setting(
     """
     fabric = Fabric.uniform(nodes, spec["rails"])
     count = nodes * spec["rails"]
-    mean = max(int(parse_bytes(spec["bytes_per_gpu"]) / count / (1 - sparsity)), 1)
-    traffic = workloads.sparse(fabric, mean=mean, zeros=sparsity, skew=skew, seed=seed)
+    traffic = workloads.rails_sparse(
+        fabric, sparsity=sparsity, skew=skew, per_gpu=spec["bytes_per_gpu"], seed=seed
+    )
     row: dict[str, Any] = {"nodes": nodes, "sparsity": sparsity, "skew": skew, "seed": seed}
     for scheme in (*DIRECT, "pxn", "own-nic", *RAILS):
         row[scheme] = micros(fabric, traffic, scheme, spec["fine"], spec["hash_seeds"])
@@ -130,6 +130,26 @@ def draw(made: Any, rows: list[dict[str, Any]], spec: dict[str, Any]) -> None:
     np.atleast_1d(panels)[-1].legend(fontsize=7)
 
 
+def compared(rows: list[dict[str, Any]], expected: dict[str, Any]) -> list[dict[str, Any]]:
+    """The published figures: gains and cuts that are reached, and that are never missed."""
+    gains = {name: [100 * (row[name] / row["lpt"] - 1) for row in rows] for name in BASELINES}
+    cuts = {name: [100 * (1 - row["lpt"] / row[name]) for row in rows] for name in ("ecmp", "pxn")}
+    best = [100 * (1 - row["lpt"] / min(row[name] for name in BASELINES)) for row in rows]
+    sparsest = max(row["sparsity"] for row in rows)
+    sparse = [row["ecmp"] / row["lpt"] for row in rows if row["sparsity"] == sparsest]
+    found = {f"bus bandwidth gain over {name}": gains[name] for name in BASELINES}
+    found |= {f"completion time cut against {name}": cut for name, cut in cuts.items()}
+    return [
+        *(
+            claim(expected, f"{name}, {end}", values)
+            for end in ("up to", "at least")
+            for name, values in found.items()
+        ),
+        claim(expected, "completion time cut against the best other scheme, up to", best),
+        claim(expected, "bus bandwidth over ecmp under sparse traffic", sparse),
+    ]
+
+
 def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
     grid = itertools.product(spec["nodes"], spec["sparsity"], spec["skew"], range(spec["seeds"]))
@@ -145,25 +165,9 @@ def main() -> int:
         losses(rows),
         title="whole flows instead of chunks",
     )
-    claims = [
-        claim(
-            expected,
-            f"bus bandwidth gain over {name}",
-            [100 * (row[name] / row["lpt"] - 1) for row in rows],
-        )
-        for name in BASELINES
-    ]
-    claims += [
-        claim(
-            expected,
-            f"completion time cut against {name}",
-            [100 * (1 - row["lpt"] / row[name]) for row in rows],
-        )
-        for name in ("ecmp", "pxn")
-    ]
+    claims = compared(rows, expected)
     figure(Path(args.out) / "bandwidth.svg", lambda made: draw(made, rows, spec), width=11)
-    finish(folder, args, rows, claims)
-    return 0
+    return finish(folder, args, rows, claims)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.common import arguments, figure, finish, reproduced
+from experiments.common import arguments, figure, finish, goal
 from railopt import Chunks, Fabric, Plan, plan, workloads
 from railopt.base.tables import table
 from railopt.base.units import PS_PER_S
@@ -149,10 +149,9 @@ def main() -> int:
         ],
     )
     values = {f"{row['case']}, {row['policy']}": row["times"] for row in rows}
-    own = [reproduced(expected, name, values[name]) for name in expected["own"]]
+    own = [goal(expected, name, values[name]) for name in expected["own"]]
     figure(Path(args.out) / "faults.svg", lambda made: draw(made, rows), width=11)
-    finish(folder, args, rows, [], own)
-    return 0
+    return finish(folder, args, rows, [], own)
 
 
 if __name__ == "__main__":

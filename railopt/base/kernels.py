@@ -40,7 +40,7 @@ MODES = ("auto", "always", "never")
 # CPU seconds that are spent on interpreting before compiled code is got.  Importing numba takes
 # about 0.3 s, loading a kernel from its cache 0.05 s, compiling one 1 to 3 s.
 IMPORT_S, LOAD_S, COMPILE_S = 0.3, 0.05, 1.5
-ELEMENT_S = 1e-5  # a kernel that is interpreted takes about so long per element of its arrays
+ELEMENT_S = 3e-5  # a kernel that is interpreted takes about so long per element of its arrays
 
 _parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # what numba will be told of
 # of all kernels: CPU seconds spent on interpreting, wall seconds on compiling and loading; and

@@ -14,7 +14,7 @@ from railopt.base.errors import BackendError, RailoptError, did_you_mean, printa
 from railopt.base.extras import PACKAGES, installed, missing
 from railopt.base.kernels import compile_mode
 from railopt.cli.heartbeat import heartbeat
-from railopt.cli.parsing import MESSAGE, Parser
+from railopt.cli.parsing import MESSAGE, Parser, Version
 
 # name -> (module, one line of help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -80,7 +80,13 @@ def _parser(command: str | None) -> Parser:
         epilog=f"{EXIT_CODES}.  Start with: railopt demo",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"railopt {__version__}")
+    parser.add_argument(
+        "--version",
+        action=Version,
+        nargs=0,
+        const=f"railopt {__version__}",
+        help="show program's version number and exit",
+    )
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )

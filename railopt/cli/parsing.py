@@ -27,6 +27,14 @@ class _Group:
         return getattr(self._group, name)
 
 
+class Version(argparse.Action):
+    """Print the version and end; argparse's forgets that it could not be written."""
+
+    def __call__(self, parser: Any, *_: Any, **__: Any) -> None:
+        sys.stdout.write(f"{self.const}\n")
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that knows its arguments.
 
@@ -51,6 +59,10 @@ class Parser(argparse.ArgumentParser):
     def add_mutually_exclusive_group(self, **options: Any) -> Any:
         """argparse's; its arguments are remembered, too."""
         return _Group(super().add_mutually_exclusive_group(**options), self.actions)
+
+    def print_help(self, file: Any = None) -> None:
+        """argparse's, which forgets that help could not be written."""
+        (file or sys.stdout).write(self.format_help())
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """argparse's; help or a version that could not be written is an error."""

@@ -6,11 +6,14 @@
     birkhoff                                   sparse, every GPU sends and receives the same
     moe                                        tokens x top-k x hidden bytes over experts placed on
                                                GPUs
+    fast-zipf, fast-random, prophet,           as papers publish them (`railopt.model.published`)
+    rails-sparse
     routing, megatron, maxvio, drift           the same token by token, so that a token is sent once
                                                a node (`railopt.model.routed`): units, where the
                                                others are traffic
 
-A seed gives the same bytes for ever (`railopt.base.dice`).
+All but those of papers are railopt's own.  A seed gives the same bytes for ever
+(`railopt.base.dice`).
 `from_spec("moe:skew=0.8,seed=1", fabric)` is how the command line names them.
 """
 
@@ -27,6 +30,7 @@ from railopt.base.dice import Dice, exp, falling, ln
 from railopt.base.errors import InputError, did_you_mean
 from railopt.base.units import parse_bytes, parse_integer, parse_number, shown
 from railopt.model.fabric import Fabric
+from railopt.model.published import fast_random, fast_zipf, prophet
 from railopt.model.routed import MAX_EXPERTS, Drift, MaxVio, Megatron, Routed, Routing
 from railopt.model.routed import count_gpus as _count
 from railopt.model.routed import within as _share
@@ -141,6 +145,25 @@ def sparse(
     return Traffic.from_matrix(np.where(silent, 0, dense), fabric)
 
 
+def rails_sparse(
+    fabric: Fabric,
+    *,
+    sparsity: float = 0.5,
+    skew: float = 0.0,
+    per_gpu: str | int = "64MiB",
+    seed: int = 0,
+) -> Traffic:
+    """A share `sparsity` of the pairs of GPUs is silent, and a GPU sends `per_gpu` bytes on average
+    whatever that share is.
+
+    RailS reports sparse traffic and not its generator: that receivers' popularity falls as rank **
+    -skew in random order and pairs vary by a factor from 0.5 to 1.5 (`sparse`) is ours.
+    """
+    _share("sparsity", sparsity, 0, 0.99)
+    mean = max(int(parse_bytes(per_gpu) / _count(fabric) / (1 - sparsity)), 1)
+    return sparse(fabric, mean=mean, zeros=sparsity, skew=skew, seed=seed)
+
+
 def moe(
     fabric: Fabric,
     *,
@@ -227,6 +250,10 @@ WORKLOADS: dict[str, Callable[..., Traffic | Routed]] = {
     "sparse": sparse,
     "birkhoff": birkhoff,
     "moe": moe,
+    "fast-zipf": fast_zipf,
+    "fast-random": fast_random,
+    "prophet": prophet,
+    "rails-sparse": rails_sparse,
     "routing": Routing,
     "megatron": Megatron,
     "maxvio": MaxVio,

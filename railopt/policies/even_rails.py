@@ -83,7 +83,7 @@ def _due(rows: Rows, shares: Shares) -> Array:
     return over
 
 
-@kernel(inline="always")
+@part(inline="always")
 def _put(over: Array, debt: Array, k: int, f: int, n: int, size: int) -> None:
     """`size` bytes of sender k for node f on rail n; what goes beyond its share is a debt."""
     before = max(over[k, f, n], 0)

@@ -105,7 +105,7 @@ def _alive(costs: Costs) -> bool:
     return alive
 
 
-@kernel(inline="always")
+@part(inline="always")
 def _reaches(inside: UnitPlaces, c: int, n: int) -> bool:
     """Whether a GPU that needs unit `c` is near rail `n`."""
     found, hosts = False, inside.hosts
@@ -146,13 +146,13 @@ def times(units: SpillUnits, costs: Costs, rail: Array) -> tuple[Array, Array]:
     return sent, received
 
 
-@kernel(inline="always")
+@part(inline="always")
 def _price(over: int, up: int, down: int) -> int:
     """The price of a byte at a time `over` the window's foot: over * 2**up / 2**down."""
     return min(over >> down, STEEP) << up
 
 
-@kernel(inline="always")
+@part(inline="always")
 def _change(
     units: SpillUnits, costs: Costs, busy: tuple[Array, Array], c: int, n: int, rail: Array
 ) -> None:

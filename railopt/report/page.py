@@ -59,7 +59,8 @@ def build(
             (
                 "papers",
                 "Papers beside ours",
-                "".join(_comparison(name, claims) for name, claims in experiments.items()),
+                _headlines(experiments)
+                + "".join(_comparison(name, claims) for name, claims in experiments.items()),
             )
         )
     if certificates:
@@ -122,7 +123,12 @@ def _claims(path: Path) -> list[dict[str, Any]]:
         return [
             {
                 **{name: printable(claim[name], 1000) for name in ("name", "ours_text", "verdict")},
-                **{name: printable(claim.get(name, ""), 4000) for name in ("source", "note")},
+                **{
+                    name: printable(claim.get(name, ""), 4000)
+                    for name in ("source", "note", "inputs_text")
+                },
+                "distance": _percent(claim.get("distance")),
+                "headline": claim.get("headline") is True,
                 "said": printable(claim[said], 1000),
                 "paper": place == "comparison",
             }
@@ -133,6 +139,11 @@ def _claims(path: Path) -> list[dict[str, Any]]:
         raise FormatError(
             f"{printable(path)}: not the results of an experiment (no readable 'comparison')"
         ) from error
+
+
+def _percent(distance: Any) -> str:
+    """A distance, a share, in per cent; nothing where a record has none."""
+    return "" if distance is None else f"{100 * float(distance):.3g} %"
 
 
 # ---------------------------------------------------------------- parts
@@ -176,13 +187,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -
 
 
 class Marked(str):
-    """A word that is coloured by its meaning: confirmed, contradicted, proved-kernel, ..."""
+    """A word that is coloured by its meaning: reproduced, in range, proved-kernel, ..."""
 
     __slots__ = ()
 
 
 def _marked(word: Marked) -> str:
-    return f'<td class="text"><span class="{escape(word.split("-")[0])}">{escape(word)}</span></td>'
+    kind = word.split("-")[0].replace(" ", "-")
+    return f'<td class="text"><span class="{escape(kind)}">{escape(word)}</span></td>'
 
 
 def _asked(results: Results) -> str:
@@ -270,6 +282,26 @@ def _figure(figure: Figure, narrow: Figure, command: str) -> str:
     )
 
 
+def _headlines(experiments: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """One table of every headline claim of the papers: verdict, distance, whose the inputs are."""
+    rows = [
+        [
+            name,
+            claim["name"],
+            claim["said"],
+            claim["ours_text"],
+            Marked(claim["verdict"]),
+            claim["distance"],
+            claim["inputs_text"],
+        ]
+        for name, claims in experiments.items()
+        for claim in claims
+        if claim.get("headline")
+    ]
+    columns = ["experiment", "claim", "paper", "ours", "verdict", "distance", "inputs"]
+    return table(columns, rows, "All headline claims: make experiments") if rows else ""
+
+
 def _comparison(name: str, claims: Sequence[Mapping[str, Any]]) -> str:
     """One table of a paper's figures beside ours, and one of goals and runs of our own."""
     tables = []
@@ -280,13 +312,15 @@ def _comparison(name: str, claims: Sequence[Mapping[str, Any]]) -> str:
                 claim["said"],
                 claim["ours_text"],
                 Marked(claim["verdict"]),
+                claim.get("distance", ""),
                 claim["source"],
+                claim.get("inputs_text", ""),
                 claim["note"],
             ]
             for claim in claims
             if claim["paper"] == paper
         ]
-        columns = ["claim", said, "ours", "verdict", "source", "note"]
+        columns = ["claim", said, "ours", "verdict", "distance", "source", "inputs", "note"]
         if rows:
             tables.append(table(columns, rows, f"{name}{title}: python -m experiments.{name}.run"))
     return "".join(tables)

@@ -41,7 +41,7 @@ def test_bytes_bits_and_times_of_a_small_run(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "results.json").read_text())
     ratio, moved, wrong = data["own"]
     assert wrong["ours"] == [0.0]
-    assert moved["verdict"] == "reproduced", moved["ours_text"]
+    assert moved["verdict"] == "in range", moved["ours_text"]
     assert 1 / BUSY < min(ratio["ours"]) <= max(ratio["ours"]) < BUSY
     assert (tmp_path / "fabric.svg").stat().st_size > 1000
 

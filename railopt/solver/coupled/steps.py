@@ -97,7 +97,7 @@ def _go_on(race: Race) -> None:
     for turn in itertools.count(1):
         if race.over:
             return
-        attempt(race, _nodes, LOCAL_S * 2**turn)
+        attempt(race, _nodes, LOCAL_S * 2 ** min(turn, 20))
         for _ in range(SHORT_ROUNDS):
             attempt(race, _restart, next(rounds))
 

@@ -81,7 +81,7 @@ class Stack(NamedTuple):
     room: Array
 
 
-@kernel(inline="always")
+@part(inline="always")
 def popcount(x: Any) -> Any:
     """How many bits of a uint64 are set; signed, since numba adds int64 and uint64 as floats."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))

@@ -70,7 +70,7 @@ def test_optimal_says_on_whose_word_it_is(trace: str, capsys: pytest.CaptureFixt
     # 24 possible copies: an integer program
     assert main(["place", trace, *FABRIC, "--planner", "optimal"]) == 2
     out = capsys.readouterr().out
-    assert "layers' optima: 0 proved" in out
+    assert "layers' optima: 0 known" in out
     assert "(HiGHS " in out
 
 

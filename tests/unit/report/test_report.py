@@ -113,6 +113,20 @@ def test_papers_stand_beside_ours(empty: Path, tmp_path: Path, railopt_cli: Cli)
     assert "&lt;claim&gt;" in out.read_text()
 
 
+def test_headline_claims_stand_together_with_verdict_and_distance(
+    empty: Path, tmp_path: Path, railopt_cli: Cli
+) -> None:
+    out, given = tmp_path / "report.html", {"inputs_text": "paper: sizes; ours: rates"}
+    place = claims(tmp_path / "out", headline=True, verdict="not reached", distance=0.125, **given)
+    assert railopt_cli("report", empty, "-o", out, "--experiments", place).code == 0
+    headlines = out.read_text().split("<caption>All headline claims")[1].split("</table>")[0]
+    for shown in ("&lt;claim&gt;", 'class="not-reached"', "12.5 %", "paper: sizes; ours: rates"):
+        assert shown in headlines
+    plain = claims(tmp_path / "plain")
+    assert railopt_cli("report", empty, "-o", out, "--experiments", plain, "--force").code == 0
+    assert "All headline claims" not in out.read_text()
+
+
 def test_what_no_paper_says_stands_in_a_table_of_its_own(
     empty: Path, tmp_path: Path, railopt_cli: Cli
 ) -> None:

@@ -331,7 +331,9 @@ def test_time_and_memory_hold_whatever_the_sizes(bits: int) -> None:
         race = Race(*large_problem(seed, bits), limit_s, seed, clock=time.process_time)
         solved = coupled.run_race(race)
         assert race.time_s <= 1.1 * limit_s + 0.2
-        assert [note for note in solved.notes if "the step fluid failed" not in note] == []
+        expected = ("the step fluid failed", "more than the exact search takes")
+        odd = [note for note in solved.notes if not any(text in note for text in expected)]
+        assert odd == []
         assert solved.certificate.check().ok
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # KiB
 
@@ -344,7 +346,7 @@ def test_loads_beyond_the_limit_are_refused_where_they_are_made() -> None:
     assert coupled.solve(Fabric.uniform(2, 2), largest, 60).optimal
 
 
-FAILING = ["_start", "_bounds", "_fluid", "_whole", "_even_out", "_restart", "_nodes", "_around"]
+FAILING = ["_start", "_bounds", "_fluid", "_chunk_sums", "_even_out", "_restart", "_nodes"]
 
 
 @pytest.mark.slow
