@@ -2,7 +2,7 @@
 # # Your own matrix: a certified gap and a figure
 #
 # Bytes from every GPU to every GPU as a CSV, row = source, with or without labels, or with columns
-# src,dst,bytes. `python examples/own_matrix.py [bytes.csv NODES GPUS-A-NODE]`; without a file it
+# src,dst,bytes. `python examples/own_matrix.py [bytes.csv NODES GPUS-PER-NODE]`; without a file it
 # makes one.
 
 # %%
@@ -22,14 +22,14 @@ OUT.mkdir(parents=True, exist_ok=True)
 given = sys.argv[1:] if "__file__" in globals() else []  # a notebook has none
 if given:
     if len(given) != 3:
-        sys.exit(f"{len(given)} arguments: expected bytes.csv NODES GPUS-A-NODE, or none")
+        sys.exit(f"{len(given)} arguments: expected bytes.csv NODES GPUS-PER-NODE, or none")
     file, nodes, gpus = Path(given[0]), int(given[1]), int(given[2])
 else:
     file, nodes, gpus = OUT / "bytes.csv", 4, 4
     rng = np.random.default_rng(7)
     popular = rng.pareto(1.5, size=16) + 0.1
     tokens = (rng.random((16, 16)) * popular * 256).astype(np.int64)
-    np.savetxt(file, tokens * 4096, fmt="%d", delimiter=",")  # 4 KiB a token
+    np.savetxt(file, tokens * 4096, fmt="%d", delimiter=",")  # 4 KiB per token
 
 fabric = railopt.Fabric.uniform(nodes=nodes, rails=gpus, link="400Gb/s")
 traffic = railopt.Traffic.read(file, fabric)
