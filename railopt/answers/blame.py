@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from railopt.answers.outliers import median_rate
 from railopt.base.arrays import Floats, Ints
 from railopt.base.errors import InputError
 from railopt.base.units import format_bytes
@@ -233,8 +234,7 @@ def _nics(
 
 def healthy(fabric: Fabric) -> Fabric:
     """The fabric with every NIC at the middle of all rates."""
-    alive = np.sort(np.concatenate([rates[rates > 0] for rates in (fabric.tx, fabric.rx)]))
-    same = np.full(fabric.tx.shape, alive[len(alive) // 2])
+    same = np.full(fabric.tx.shape, median_rate(fabric))
     return replace(fabric, tx=same, rx=same)
 
 
