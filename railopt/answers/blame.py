@@ -7,15 +7,22 @@ exactly and in this order:
     imbalance  of nodes: from there to the least time of any plan on such a fabric.  Where the node
                that sends most decides it, the cause is the traffic, where the node that receives
                most, the placement: what it hosts draws the bytes
-    slow       from there to the least time of any plan at the rates that the plan's fabric has, and
-               what the NIC needs more because it is slower than that now
-    plan       from that least time to what the plan needs at this NIC
+    slow       what the NIC needs more because it is slower than the middle rate, or what any plan
+               needs more at the rates that the fabric has, whichever is more
+    plan       from there to what the plan needs at this NIC
     headers    of packets, where ports were counted: the same share at every NIC
     diverted   bytes that were planned for other rails of the node, which carried less: a fault
                moves them, and nothing but the rail of a chunk
     others     bytes that are not this plan's
 
 Least times are closed-form lower bounds, the rest is what was counted; a term may be negative.
+
+Without a plan every byte is taken to belong to the NIC that carried it, as where each GPU sends by
+its own NIC: nothing is diverted and nothing is others', and the least time is that of the node with
+most bytes, spread evenly over its NICs.
+
+Bytes alone can't show that a NIC is slow: it carries the same bytes, later.  Its rate has to be
+known, or its waiting and errors are a hint.
 """
 
 from __future__ import annotations
@@ -26,10 +33,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from railopt.answers.outliers import median_rate
 from railopt.base.arrays import Floats, Ints
 from railopt.base.errors import InputError
 from railopt.base.units import format_bytes
-from railopt.evidence.bounds import Bound, lower_bound
+from railopt.evidence.bounds import lower_bound
 from railopt.model.fabric import SIDES, Fabric
 from railopt.model.plan import Plan
 from railopt.runtime.adapt import shares
@@ -40,6 +48,15 @@ MOST_HEADERS = Fraction(23, 20)
 NOTICED = Fraction(1, 20)
 """Causes of a smaller share of the hottest NIC's time are not named."""
 LEAST_CARRIED = Fraction(9, 10)
+LONG_WAIT, NAMED = 4, 5  # times the median of all ports; NICs that a hint names
+BLIND = (
+    "byte counters alone can't see a slow NIC, which carries the same bytes later: give measured "
+    "rates (--fabric), or read wait and error counters too"
+)
+UNSEEN = (
+    "waits and errors show no slow NIC, and byte counters can't see one, which carries the same "
+    "bytes later: measured rates can (--fabric)"
+)
 PARTS = {
     "even": "all bytes, evenly over all NICs",
     "headers": "headers of packets",
@@ -85,15 +102,17 @@ class Blame(NamedTuple):
 
     nics     both sides of every NIC, the hottest first
     terms    seconds of the hottest, by cause, in the order of the module's docstring
-    bound    of any plan, at the rates of the plan's fabric
+    bound    seconds: no plan is faster at the rates of the fabric
     headers  bytes counted for each byte of the plan, of packet headers
+    hints    in words: NICs with errors or long waits, and what these counters can't show
     """
 
-    plan: Plan
+    fabric: Fabric
     nics: list[NicShare]
     terms: dict[str, Fraction]
-    bound: Bound
+    bound: Fraction
     headers: Fraction
+    hints: tuple[str, ...] = ()
 
     @property
     def cause(self) -> str:
@@ -105,7 +124,7 @@ class Blame(NamedTuple):
     def verdict(self) -> str:
         """One sentence."""
         hot = self.nics[0]
-        where = f"node {hot.node} {hot.side} rail {hot.rail}"
+        where = self.name(hot)
         if not self.cause:
             return f"{where} is the hottest, as every NIC would be: the bytes are evenly spread"
         why, share = CAUSES[self.cause], self.terms[self.cause] / hot.time
@@ -113,11 +132,25 @@ class Blame(NamedTuple):
         more = "" if extra is None else f", {format_bytes(round(extra))} a run"
         return f"{where} is the hottest, mostly by {why}{more} ({float(share):.0%} of its time)"
 
+    def name(self, nic: NicShare) -> str:
+        """`gpu10 mlx5_5 recv`, or `node 9 recv rail 5` where NICs have no names."""
+        if self.fabric.hosts or self.fabric.devices:
+            return f"{self.fabric.nic_name(nic.node, nic.rail)} {nic.side}"
+        return f"node {nic.node} {nic.side} rail {nic.rail}"
+
+    def planned(self, side: str) -> Ints:
+        """int64 [nodes, rails]: bytes that were planned."""
+        found = np.zeros((self.fabric.nodes, self.fabric.rails), np.int64)
+        for nic in self.nics:
+            if nic.side == side:
+                found[nic.node, nic.rail] = nic.planned
+        return found
+
     def times(self, side: str) -> Floats:
         """float64 [nodes, rails]: seconds that each NIC needs for what was counted; nan where it is
         dead.
         """
-        found = np.full((self.plan.fabric.nodes, self.plan.fabric.rails), np.nan)
+        found = np.full((self.fabric.nodes, self.fabric.rails), np.nan)
         for nic in self.nics:
             if nic.side == side and nic.rate:
                 found[nic.node, nic.rail] = float(nic.time)
@@ -128,12 +161,14 @@ class Blame(NamedTuple):
         return {
             "cause": self.cause,
             "verdict": self.verdict,
-            "bound": str(self.bound.value),
+            "bound": str(self.bound),
+            "hints": list(self.hints),
             "headers": str(self.headers),
             "terms": {name: str(value) for name, value in self.terms.items()},
             "nics": [
                 {
                     **nic._asdict(),
+                    "name": self.name(nic),
                     "counted": str(nic.counted),
                     "diverted": str(nic.diverted),
                     "others": str(nic.others),
@@ -144,8 +179,12 @@ class Blame(NamedTuple):
         }
 
 
-def blame(plan: Plan, counted: Counted, runs: int | None = None) -> Blame:
-    """The plan, carried out `runs` times (as metrics count them, or once) while `counted` was."""
+def blame(
+    plan: Plan, counted: Counted, runs: int | None = None, measured: Fabric | None = None
+) -> Blame:
+    """The plan, carried out `runs` times (as metrics count them, or once) while `counted` was;
+    `measured` has the rates of its NICs where they are known better than from the plan.
+    """
     if counted.runs and runs is not None:
         raise InputError(f"{runs} runs, but the metrics counted {counted.runs}: leave them out")
     runs = counted.runs or runs or 1
@@ -161,7 +200,17 @@ def blame(plan: Plan, counted: Counted, runs: int | None = None) -> Blame:
             f"the plan have {format_bytes(expected)}: other readings, or another plan{fewer}"
         )
     headers = Fraction(1) if counted.payload else _headers(plan, sides, runs)
-    rates = rates_seen(plan.fabric, counted, runs)
+    fabric = plan.fabric
+    if counted.hosts:
+        fabric = replace(fabric, hosts=counted.hosts, devices=counted.devices)
+    if measured is not None:
+        if measured.tx.shape != fabric.tx.shape:
+            raise InputError(
+                f"the fabric has {measured.nodes} nodes x {measured.rails} rails, the plan "
+                f"{fabric.nodes} x {fabric.rails}: expected the rates of the plan's NICs"
+            )
+        fabric = replace(fabric, tx=measured.tx, rx=measured.rx)
+    rates = rates_seen(fabric, counted, runs)
     nics = [
         nic
         for side in SIDES
@@ -169,8 +218,105 @@ def blame(plan: Plan, counted: Counted, runs: int | None = None) -> Blame:
         for nic in _nics(plan, side, node, [Fraction(n, runs) for n in row], headers, rates[side])
     ]
     nics.sort(key=lambda nic: nic.time, reverse=True)
-    bound = lower_bound(plan.fabric, plan.chunks)
-    return Blame(plan, nics, _terms(plan, nics[0], headers, bound), bound, headers)
+    bound, least = (lower_bound(place, plan.chunks) for place in (fabric, healthy(fabric)))
+    needed = Least(least.value, least.side, bound.value, plan.chunks.total)
+    terms = _terms(fabric, nics[0], headers, needed)
+    hints = _hints(fabric, counted, rates)
+    return Blame(fabric, nics, terms, bound.value, headers, hints)
+
+
+def blame_counted(counted: Counted, measured: Fabric | None = None) -> Blame:
+    """What ports counted, where each GPU is taken to send by its own NIC; `measured` has the rates
+    of NICs, without it those that ports say.
+    """
+    sides = dict(zip(SIDES, (counted.sent, counted.received), strict=True))
+    total = max(int(side.sum()) for side in sides.values())
+    if not total:
+        raise InputError("no NIC sent or received anything between the two readings")
+    fabric = measured or _as_ports_say(counted)
+    if fabric.tx.shape != counted.sent.shape:
+        nodes, rails = counted.sent.shape
+        raise InputError(
+            f"the fabric has {fabric.nodes} nodes x {fabric.rails} rails, {nodes} hosts with "
+            f"{rails} devices were counted: name them (--hosts, --ib-dev)"
+        )
+    if counted.hosts:
+        fabric = replace(fabric, hosts=counted.hosts, devices=counted.devices)
+    rates = rates_seen(fabric, counted, 1)
+    nothing = Fraction(0)
+    nics = [
+        NicShare(node, rail, side, Fraction(n), n, nothing, nothing, int(rates[side][node, rail]))
+        for side in SIDES
+        for node, row in enumerate(sides[side].tolist())
+        for rail, n in enumerate(row)
+    ]
+    nics.sort(key=lambda nic: nic.time, reverse=True)
+    bound = _least(fabric, sides)[0]
+    needed = Least(*_least(healthy(fabric), sides), bound, total)
+    terms = _terms(fabric, nics[0], Fraction(1), needed)
+    return Blame(fabric, nics, terms, bound, Fraction(1), _hints(fabric, counted, rates))
+
+
+def _as_ports_say(counted: Counted) -> Fabric:
+    nodes, rails = counted.sent.shape
+    if not counted.rate.all():
+        raise InputError(
+            "some ports do not say their rate: read /sys/class/infiniband/*/ports/1/rate too, or "
+            "give the rates (--fabric)"
+        )
+    return Fabric(nodes, rails, rails, counted.rate, counted.rate)
+
+
+def _least(fabric: Fabric, sides: dict[str, Ints]) -> tuple[Fraction, str]:
+    """Seconds of the node with most bytes for its rate, evenly over its NICs, and the side."""
+    times = [
+        (Fraction(int(load), int(rate)), side)
+        for side in SIDES
+        for load, rate in zip(sides[side].sum(1), fabric.rates(side).sum(1), strict=True)
+        if rate
+    ]
+    return max(times)
+
+
+def _hints(fabric: Fabric, counted: Counted, rates: dict[str, Ints]) -> tuple[str, ...]:
+    """NICs with errors, most first, NICs that waited far longer than the others, or why a slow NIC
+    would not be seen.
+    """
+    said = []
+    if counted.errors is not None and counted.errors.any():
+        worst = np.argsort(-counted.errors, axis=None, kind="stable")[:NAMED]
+        named = [
+            f"{fabric.nic_name(*map(int, divmod(nic, fabric.rails)))} ({counted.errors.flat[nic]})"
+            for nic in worst.tolist()
+            if counted.errors.flat[nic]
+        ]
+        more = int((counted.errors > 0).sum()) - len(named)
+        said.append(f"errors: {', '.join(named)}{f' and {more} more NICs' if more else ''}")
+    if counted.waits is not None:
+        middle = int(np.sort(counted.waits, axis=None)[counted.waits.size // 2])
+        long = np.argwhere(counted.waits > LONG_WAIT * max(middle, 1))
+        named = [fabric.nic_name(node, rail) for node, rail in long[:NAMED].tolist()]
+        if named:
+            rest = f" and {len(long) - NAMED} more NICs" if len(long) > NAMED else ""
+            said.append(
+                f"waits more than {LONG_WAIT} times the median, so what it sends to is slow or "
+                f"crowded: {', '.join(named)}{rest}"
+            )
+    known = counted.links or any(len(np.unique(rate)) > 1 for rate in rates.values())
+    if not counted.payload and not known and not said:
+        said.append(BLIND if counted.waits is None and counted.errors is None else UNSEEN)
+    return tuple(said)
+
+
+class Least(NamedTuple):
+    """What any plan needs: seconds at one rate everywhere and the side that decides, seconds at the
+    rates of the fabric, and all bytes.
+    """
+
+    alike: Fraction
+    side: str
+    bound: Fraction
+    total: int
 
 
 def _headers(plan: Plan, sides: dict[str, Ints], runs: int) -> Fraction:
@@ -233,25 +379,24 @@ def _nics(
 
 def healthy(fabric: Fabric) -> Fabric:
     """The fabric with every NIC at the middle of all rates."""
-    alive = np.sort(np.concatenate([rates[rates > 0] for rates in (fabric.tx, fabric.rx)]))
-    same = np.full(fabric.tx.shape, alive[len(alive) // 2])
+    same = np.full(fabric.tx.shape, median_rate(fabric))
     return replace(fabric, tx=same, rx=same)
 
 
-def _terms(plan: Plan, hot: NicShare, headers: Fraction, bound: Bound) -> dict[str, Fraction]:
+def _terms(fabric: Fabric, hot: NicShare, headers: Fraction, least: Least) -> dict[str, Fraction]:
     """Seconds of the hottest NIC by cause; their sum is its time."""
-    well = healthy(plan.fabric)
-    even = Fraction(plan.chunks.total, int(well.tx.sum()))
-    least = lower_bound(well, plan.chunks)
-    assumed = int(plan.fabric.rates(hot.side)[hot.node, hot.rail])
-    as_planned = Fraction(hot.planned, assumed) if assumed else Fraction(0)
-    now = Fraction(hot.planned, hot.rate) if hot.rate else as_planned
+    middle = median_rate(fabric)
+    even = Fraction(least.total, middle * fabric.tx.size)
+    rate = hot.rate or int(fabric.rates(hot.side)[hot.node, hot.rail])
+    now = Fraction(hot.planned, rate) if rate else Fraction(0)
+    slower = now - max(Fraction(hot.planned, middle), least.alike)
+    slow = max(least.bound - least.alike, slower)
     imbalance = "traffic" if least.side == "send" else "placement"
     return {
         "even": even,
-        imbalance: least.value - even,
-        "slow": bound.value - least.value + now - as_planned,
-        "plan": as_planned - bound.value,
+        imbalance: least.alike - even,
+        "slow": slow,
+        "plan": now - least.alike - slow,
         "headers": hot.planned * (headers - 1) / hot.rate if hot.rate else Fraction(0),
         "diverted": hot.diverted / hot.rate if hot.rate else Fraction(0),
         "others": hot.others / hot.rate if hot.rate else Fraction(0),

@@ -49,13 +49,16 @@ class Comparison(NamedTuple):
     """Policies on both fabrics, against the bounds of each.
 
     healthy, degraded   None where a node has bytes and no living NIC: no time is enough
-    nics                (node, rail) of the NICs that differ
+    nics                (node, rail) of the NICs that differ, of rails that both fabrics have: those
+                        that lost most first
+    rails               how many rails each fabric has
     """
 
     healthy: Bound | None
     degraded: Bound | None
     nics: list[tuple[int, int]]
     costs: list[Cost]
+    rails: tuple[int, int]
 
     @property
     def least_cost(self) -> Fraction | None:
@@ -74,6 +77,7 @@ class Comparison(NamedTuple):
         best = {name: self.best(name) for name in ("healthy", "degraded")}
         return {
             "nics": [list(nic) for nic in self.nics],
+            "rails": list(self.rails),
             "healthy_bound": None if self.healthy is None else str(self.healthy.value),
             "degraded_bound": None if self.degraded is None else str(self.degraded.value),
             "least_cost": _text(self.least_cost),
@@ -98,17 +102,18 @@ def _text(value: Fraction | None) -> str | None:
 def compare(
     healthy: Fabric, degraded: Fabric, chunks: Chunks, policies: Sequence[str] = tuple(POLICIES)
 ) -> Comparison:
-    """Every policy, each once, on both fabrics, which differ in the rates of NICs alone."""
-    for name in ("nodes", "rails", "gpus"):
+    """Every policy, each once, on both fabrics, which differ in rails and NIC rates alone."""
+    for name in ("nodes", "gpus"):
         sizes = getattr(healthy, name), getattr(degraded, name)
         if sizes[0] != sizes[1]:
             raise InputError(
                 f"the healthy fabric has {sizes[0]} {name}, the degraded one {sizes[1]}: "
-                f"expected the same fabric with other rates"
+                f"expected the same fabric with other rails or other rates"
             )
     for policy in policies:
         policy_named(policy)  # an unknown one is no policy that can't plan
-    if not np.array_equal(healthy.node.near, degraded.node.near):
+    same_rails = healthy.rails == degraded.rails
+    if same_rails and not np.array_equal(healthy.node.near, degraded.node.near):
         raise InputError(
             "the fabrics differ in which NICs are near which GPU: expected the same fabric with "
             "other rates"
@@ -122,18 +127,31 @@ def compare(
             raise InputError(
                 f"the fabrics differ in {words}: expected the same fabric with other rates of NICs"
             )
-    if healthy.node.as_dict() != degraded.node.as_dict():
+    if same_rails and healthy.node.as_dict() != degraded.node.as_dict():
         raise InputError(
             "the fabrics differ in the rates inside a node: expected the same fabric with other "
             "rates of NICs"
         )
-    differ = (healthy.tx != degraded.tx) | (healthy.rx != degraded.rx)
     return Comparison(
         _bound(healthy, chunks),
         _bound(degraded, chunks),
-        [(node, rail) for node, rail in np.argwhere(differ).tolist()],
+        _changed(healthy, degraded),
         [_cost(healthy, degraded, chunks, policy) for policy in dict.fromkeys(policies)],
+        (healthy.rails, degraded.rails),
     )
+
+
+def _changed(healthy: Fabric, degraded: Fabric) -> list[tuple[int, int]]:
+    """(node, rail) of the NICs whose rates differ, by the share that is left of the slower side."""
+    both = min(healthy.rails, degraded.rails)
+    left: dict[tuple[int, int], Fraction] = {}
+    for side in SIDES:
+        before, after = (fabric.rates(side)[:, :both] for fabric in (healthy, degraded))
+        for node, rail in np.argwhere(before != after).tolist():
+            was, now = int(before[node, rail]), int(after[node, rail])
+            share = Fraction(now, was) if was else Fraction(2)  # a new NIC has lost nothing
+            left[node, rail] = min(share, left.get((node, rail), share))
+    return sorted(left, key=lambda nic: (left[nic], nic))
 
 
 def _bound(fabric: Fabric, chunks: Chunks) -> Bound | None:
@@ -164,12 +182,15 @@ def _cost(healthy: Fabric, degraded: Fabric, chunks: Chunks, policy: str) -> Cos
 
 
 def time_on(fabric: Fabric, plan: Plan) -> Fraction | None:
-    """Seconds that a plan takes with the NICs of another fabric; None where a dead one has bytes to
-    carry.
+    """Seconds that a plan takes with the NICs of another fabric; None where a dead one, or one that
+    is not there, has bytes to carry.
     """
     longest = Fraction(0)
+    both = min(fabric.rails, plan.fabric.rails)
     for side in SIDES:
-        loads, rates = plan.loads(side), fabric.rates(side)
+        loads, rates = plan.loads(side)[:, :both], fabric.rates(side)[:, :both]
+        if plan.loads(side)[:, both:].any():
+            return None
         if np.any((loads > 0) & (rates == 0)):
             return None
         for rate in np.unique(rates[loads > 0]).tolist():
@@ -178,8 +199,12 @@ def time_on(fabric: Fabric, plan: Plan) -> Fraction | None:
 
 
 def nic_text(healthy: Fabric, degraded: Fabric, nic: tuple[int, int]) -> str:
-    """What became of a NIC, in words: `node 3 rail 5 dead`, `node 0 rail 1 at 50%`."""
-    node, rail = nic
+    """What became of a NIC, in words: `node 3 rail 5 dead`, `gpu01 mlx5_1 at 50%`."""
+    named = degraded if degraded.hosts or degraded.devices else healthy
+    return f"{named.nic_name(*nic)} {_became(healthy, degraded, nic)}"
+
+
+def _became(healthy: Fabric, degraded: Fabric, nic: tuple[int, int]) -> str:
     shares = []
     for side in SIDES:
         before, after = (int(fabric.rates(side)[nic]) for fabric in (healthy, degraded))
@@ -187,5 +212,21 @@ def nic_text(healthy: Fabric, degraded: Fabric, nic: tuple[int, int]) -> str:
             "dead" if not after else f"at {after / before * 100:.3g}%" if before else "new"
         )
     same = shares[0] == shares[1]
-    words = shares[0] if same else f"sends {shares[0]}, receives {shares[1]}"
-    return f"node {node} rail {rail} {words}"
+    return shares[0] if same else f"sends {shares[0]}, receives {shares[1]}"
+
+
+def changes_text(healthy: Fabric, degraded: Fabric, most: int) -> str:
+    """What differs between the fabrics, in words: at most so many NICs by name, those that lost
+    most first.
+    """
+    nics = _changed(healthy, degraded)
+    rails = f"{healthy.rails} rails become {degraded.rails}"
+    said = [rails] if healthy.rails != degraded.rails else []
+    all_of_them = len(nics) == healthy.nodes * min(healthy.rails, degraded.rails)
+    if all_of_them and len({_became(healthy, degraded, nic) for nic in nics}) == 1:
+        said.append(f"every NIC {_became(healthy, degraded, nics[0])}")
+    else:
+        said += [nic_text(healthy, degraded, nic) for nic in nics[:most]]
+        if len(nics) > most:
+            said[-1] += f" and {len(nics) - most} more"
+    return ", ".join(said) or "no NIC differs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,7 +52,7 @@ def read(
         raise type(error)(f"{name}: {error}") from error
 
 
-def only(data: Any, known: set[str], where: str) -> None:
+def only(data: Any, known: Set[str], where: str) -> None:
     """Refuse what is not a table, and keys that nobody knows."""
     if not isinstance(data, Mapping):
         raise InputError(f"{where}: expected a table, found {shown(data)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.answers.blame import CAUSES, PARTS, Blame, blame
+from railopt.answers.blame import CAUSES, PARTS, Blame, blame, blame_counted
 from railopt.base.tables import Quantity, duration, percent, rate, size
 from railopt.cli.common import (
     Idle,
@@ -17,30 +17,50 @@ from railopt.cli.common import (
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.cli.launching import whole
+from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.runtime.counters import counted_between
 from railopt.runtime.naming import Naming, hosts_from, once
 
 EPILOG = """read the ports of every node, carry the plan out, read them again; one file a node:
-  grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/port_{xmit,rcv}_data} > before/gpu01.txt
+  grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/*,hw_counters/*} > before/gpu01.txt
 or let node_exporter do it (node_infiniband_*), or railopt send --metrics FILE.
 examples:
   railopt blame plan.npz --counters before/ after/ --hosts gpu[01-08] --runs 20 --figure hot.svg
   railopt blame plan.npz --metrics railopt.prom
+  railopt blame --counters before/ after/ --fabric measured.toml
 
 The hottest NIC is the one that needs most time for its bytes; the second table takes that time
-apart.  Ports count packets with their headers, metrics the payload of railopt's runs alone."""
+apart.  Byte counters alone can't see a slow NIC: give measured rates with --fabric, and read wait
+and error counters.  Ports count packets with their headers, metrics the payload of railopt's runs
+alone."""
 SHOWN = 10
+
+
+def _no_plan(args: argparse.Namespace) -> str:
+    return "" if args.plan else "no PLAN"
 
 
 IDLE = (
     Idle("force width", without=["figure"]),
+    Idle("metrics runs", beside=[_no_plan]),
     Idle("all", beside=["format=json"]),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plan", metavar="PLAN.npz", help="the plan that was carried out")
+    parser.add_argument(
+        "plan",
+        metavar="PLAN.npz",
+        nargs="?",
+        help="the plan that was carried out (default: none of railopt's, each GPU sends by its "
+        "own NIC)",
+    )
+    parser.add_argument(
+        "--fabric",
+        metavar="FILE.toml",
+        help="rates of the NICs, e.g. of fabric-from-perftest (default: the plan's, or the ports')",
+    )
     read = parser.add_mutually_exclusive_group(required=True)
     read.add_argument(
         "--counters",
@@ -79,11 +99,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """The hottest NICs, the hottest one's time by cause, and a sentence; the exit code."""
     width = figure_width(args, "figure")
-    plan = Plan.load(args.plan)
-    shape = plan.fabric.nodes, plan.fabric.rails
+    plan = None if args.plan is None else Plan.load(args.plan)
+    measured = None if args.fabric is None else Fabric.read(args.fabric)
     before, after = args.counters or (None, args.metrics)
+    shape = None if plan is None else plan.fabric.tx.shape
     counted = counted_between(before, after, shape, _naming(args))
-    found = blame(plan, counted, args.runs)
+    if plan is None:
+        found = blame_counted(counted, measured)
+        note("no plan: every byte is taken to belong to the NIC that carried it (own NIC)")
+    else:
+        found = blame(plan, counted, args.runs, measured)
     if counted.payload and not counted.links:
         note("runs of loopback, where no NIC took part: rates are those of the plan's fabric")
     if args.format == "json":
@@ -110,7 +135,7 @@ def _print(found: Blame, most: int | None, out: Output) -> None:
     hottest = found.nics[0].time
     rows = [
         [
-            f"node {nic.node} {nic.side} rail {nic.rail}",
+            found.name(nic),
             duration(nic.time),
             percent(nic.time / hottest),
             size(round(nic.counted)),
@@ -134,6 +159,8 @@ def _print(found: Blame, most: int | None, out: Output) -> None:
     )
     out.say()
     out.say(found.verdict)
+    for text in found.hints:
+        out.say(text)
 
 
 def _signed(found: Blame, name: str) -> Quantity:

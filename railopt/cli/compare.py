@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
-from railopt.answers.compare import Comparison, compare, nic_text
+from railopt.answers.compare import Comparison, changes_text, compare
+from railopt.answers.outliers import median_rate
 from railopt.base.errors import Infeasible, InputError
 from railopt.base.tables import duration, percent
 from railopt.base.units import format_time
@@ -15,6 +17,8 @@ from railopt.cli.common import (
     Output,
     add_output_arguments,
     demand_from,
+    described_fabric,
+    integer,
     listed,
     note,
     output_of,
@@ -27,11 +31,14 @@ from railopt.policies import KNOWN, POLICIES
 EPILOG = """examples:
   railopt compare moe:skew=0.8,seed=1 --healthy fabric.toml --degraded today.toml
   railopt compare moe:skew=0.8,seed=1 --healthy fabric.toml --degrade 3:5=0 --figure cost.svg
+  railopt compare moe:skew=0.8,seed=1 --nodes 8 --rails 8 --link 400Gb/s --degraded today.toml
 
+Without --healthy, sizes are those of the degraded fabric and the rate is its median; beside
+--degrade they are 8 nodes, 8 rails and 400Gb/s.  The NICs that lost most are named first.
 "kept" is the time of the plan for the healthy fabric if it is carried out on the degraded one:
 "never" where bytes of it wait for a dead NIC.  Bounds are certified: no plan of these chunks is
 faster on that fabric."""
-SHOWN = 8  # NICs that are named
+SHOWN, DRAWN = 8, 2  # NICs that are named in the answer, and in the title of the figure
 
 
 IDLE = (Idle("force width", without=["figure"]),)
@@ -40,8 +47,15 @@ IDLE = (Idle("force width", without=["figure"]),)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traffic", metavar="TRAFFIC", help=TRAFFIC_HELP)
     parser.add_argument(
-        "--healthy", metavar="FABRIC", required=True, help="the fabric as it should be (.toml)"
+        "--healthy",
+        metavar="FABRIC",
+        help="the fabric as it should be (.toml), or --nodes, --rails, --gpus and --link",
     )
+    for name in ("nodes", "rails", "gpus"):
+        parser.add_argument(
+            f"--{name}", type=integer, help=f"{name} of the healthy fabric (default: see below)"
+        )
+    parser.add_argument("--link", help="rate of a healthy NIC (default: see below)")
     parser.add_argument(
         "--degraded", metavar="FABRIC", help="the same with other rates, e.g. as measured"
     )
@@ -72,12 +86,12 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json(found.as_dict())
     else:
-        _print(found, _changed(found, healthy, degraded), output_of(args))
+        _print(found, changes_text(healthy, degraded, SHOWN), output_of(args))
     if args.figure:
         from railopt.report.comparison import comparison_figure
         from railopt.report.saving import save_figure
 
-        title = f"{args.traffic}\n{_changed(found, healthy, degraded)}"
+        title = f"{args.traffic}\n{changes_text(healthy, degraded, DRAWN)}"
         save_figure(comparison_figure(found, title, width=width), args.figure, force=args.force)
         note(f"saved {args.figure}")
     planned = all(found.best(name) is not None for name in ("healthy", "degraded"))
@@ -85,24 +99,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fabrics(args: argparse.Namespace) -> tuple[Fabric, Fabric]:
-    healthy = Fabric.read(args.healthy)
+    """The fabric as it should be, from its file or from flags, and as it is.  Beside --degraded,
+    what flags leave out is as there, and the rate is the median of its NICs.
+    """
     if (args.degraded is None) == (not args.degrade):
         raise InputError("expected one of --degraded FABRIC and --degrade NODE:RAIL=FRACTION")
+    args.fabric = args.healthy
     if args.degraded is not None:
-        return healthy, Fabric.read(args.degraded)
+        degraded = Fabric.read(args.degraded)
+        sizes = {name: getattr(degraded, name) for name in ("nodes", "rails", "gpus")}
+        middle = f"{median_rate(degraded) * 8}b/s"
+        healthy = described_fabric(args, {**sizes, "link": middle}).fabric
+        if args.healthy is None and healthy.rails == degraded.rails:
+            healthy = replace(degraded, tx=healthy.tx, rx=healthy.rx)
+        return healthy, degraded
+    healthy = described_fabric(args, {"nodes": 8, "rails": 8}).fabric
     try:
         return healthy, healthy.degraded(parse_nics(args.degrade))
     except InputError as error:
         raise InputError(f"--degrade {error}") from error
-
-
-def _changed(found: Comparison, healthy: Fabric, degraded: Fabric) -> str:
-    """The NICs that differ, in words."""
-    if not found.nics:
-        return "no NIC differs"
-    named = ", ".join(nic_text(healthy, degraded, nic) for nic in found.nics[:SHOWN])
-    more = len(found.nics) - SHOWN
-    return f"{named} and {more} more" if more > 0 else named
 
 
 def _print(found: Comparison, changed: str, out: Output) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from railopt.answers.outliers import outlier_lines, outliers
 from railopt.base.arrays import check_targets
 from railopt.base.errors import InputError
 from railopt.cli.common import (
@@ -19,6 +20,7 @@ from railopt.report.saving import figure_format, save_figure
 
 EPILOG = """FABRIC is a description (.toml), a .topo of htsim, or the topology of one node: the XML
 of NCCL_TOPO_DUMP_FILE, or what nvidia-smi topo -m prints; without it, options describe the fabric.
+NICs that are dead or at least 5 % below the median come first, the slowest on top.
 
 example:
   railopt fabric show fabric.toml
@@ -26,6 +28,7 @@ example:
   railopt fabric show --rails 4 --gpus 8 --json"""
 
 
+SHOWN = 20  # slow NICs that are named
 IDLE = (Idle("force", without=["output"]),)
 
 
@@ -51,19 +54,26 @@ def run(args: argparse.Namespace) -> int:
         figure_format(args.output)
         check_targets(args.output, force=args.force)
     fabric, assumed = described_by(args, one_node=True)
-    drawn = node_lines(fabric, args.node)
+    drawn, found = node_lines(fabric, args.node), outliers(fabric)
     if args.output is not None:
         save_figure(node_figure(fabric, args.node), args.output, force=args.force)
         note(f"saved {args.output}")
     if args.json:
         rates = {"tx": fabric.tx[args.node], "rx": fabric.rx[args.node]}
         node = {**fabric.node.as_dict(), "owner": fabric.node.owner}
-        print_json({**fabric.header(), "inside": node, **rates, "assumed": assumed})
+        names = {"hosts": fabric.hosts, "devices": fabric.devices}
+        slow = {"outliers": [nic.as_dict() for nic in found]}
+        print_json(
+            {**fabric.header(), **names, "inside": node, **rates, **slow, "assumed": assumed}
+        )
         return 0
+    for text in outlier_lines(found, SHOWN):
+        print(text)
     print(f"nodes: {fabric.nodes}, GPUs a node: {fabric.gpus}, rails: {fabric.rails}")
     print("\n".join(drawn))
     if (fabric.tx != fabric.tx[args.node]).any() or (fabric.rx != fabric.rx[args.node]).any():
-        print(f"rates are those of node {args.node}: other nodes have others")
+        host = f" ({fabric.hosts[args.node]})" if fabric.hosts else ""
+        print(f"rates are those of node {args.node}{host}: other nodes have others")
     print("found and assumed:")
     for text in assumed:
         print(f"  {text}")

@@ -7,20 +7,23 @@ import sys
 
 import numpy as np
 
+from railopt.answers.outliers import outlier_lines, outliers
 from railopt.cli.common import Idle, listed, note, print_json
 from railopt.cli.launching import require_toml, whole
 from railopt.model.fabric import Fabric
 from railopt.runtime.naming import Naming, hosts_from, once
-from railopt.runtime.perftest import Gathered, calm_step, fabric_from, read, rounded
+from railopt.runtime.perftest import calm_step, fabric_from, read, rounded
 
-EPILOG = """measure each NIC against a fast peer, one report a NIC, named by node and rail or by
-host and device:
+EPILOG = """measure each NIC against a fast peer, one report per NIC, named by node and rail or by
+host and device; .json of --out_json, or what perftest prints as .txt, .log or .out:
   ib_write_bw -d mlx5_0 --report_gbits --out_json --out_json_file=gpu01-mlx5_0.json PEER
+NICs that are dead or at least 5 % below the median are printed first, the slowest on top.
 examples:
   railopt fabric-from-perftest node*_rail*.json -o fabric.toml
   railopt fabric-from-perftest gpu*-mlx5_*.json --hosts gpu[01-08] --missing dead --round 1%"""
 
 MANY = 16  # different rates; more are noise
+SHOWN = 20  # slow NICs that are named
 
 
 IDLE = (
@@ -33,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "reports",
         nargs="+",
-        metavar="REPORT.json",
+        metavar="REPORT",
         help="perftest reports, e.g. node0_rail3.json, or with --hosts gpu01-mlx5_0.json",
     )
     parser.add_argument(
@@ -71,13 +74,21 @@ def run(args: argparse.Namespace) -> int:
     dead = args.missing == "dead"
     gathered = read(args.reports, _naming(args), missing_dead=dead)
     fabric = fabric_from(gathered, args.gpus, missing_dead=dead)
-    _talk(gathered, fabric)
+    for text in gathered.failed:
+        note(f"dead: {text}")
+    slow = outliers(fabric)
+    if not args.json:
+        out = sys.stdout if args.output else sys.stderr  # without -o, stdout is the file
+        for text in outlier_lines(slow, SHOWN):
+            print(text, file=out)
     fabric = _calm(fabric, args.round)
     if args.output:
         fabric.save(args.output, force=args.force)
         note(f"saved {args.output}: {fabric.nodes} nodes x {fabric.rails} rails")
     if args.json:
-        print_json({**fabric.header(), "tx": fabric.tx, "rx": fabric.rx})
+        names = {"hosts": fabric.hosts, "devices": fabric.devices}
+        found = {"outliers": [nic.as_dict() for nic in slow]}
+        print_json({**fabric.header(), **names, "tx": fabric.tx, "rx": fabric.rx, **found})
     elif not args.output:
         sys.stdout.write(fabric.to_toml())
     return 0
@@ -88,16 +99,6 @@ def _naming(args: argparse.Namespace) -> Naming | None:
     if args.hosts is not None:
         return Naming(hosts_from(args.hosts), once(devices or (), "device"))
     return None
-
-
-def _talk(gathered: Gathered, fabric: Fabric) -> None:
-    """What was found to be dead, one way or both."""
-    for text in gathered.failed:
-        note(f"dead: {text}")
-    for node, rail in np.argwhere((fabric.tx == 0) | (fabric.rx == 0)).tolist():
-        alive = fabric.tx[node, rail], fabric.rx[node, rail]
-        way = "" if not any(alive) else " (recv)" if alive[0] else " (send)"
-        note(f"dead: node {node} rail {rail}{way}")
 
 
 def _calm(fabric: Fabric, step: str | None) -> Fabric:

@@ -6,6 +6,7 @@ GPU ids are `node * gpus + local index` everywhere.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -45,6 +46,12 @@ from railopt.model.topology import Node, describes_node, read_node
 MAX_NODES, MAX_RAILS, MAX_GPUS = 1 << 20, 1 << 12, 1 << 12
 MAX_NICS = 1 << 22
 SIDES = ("send", "recv")
+KEYS = {"nodes", "rails", "gpus", "link", "scaleup", "latency", "spine", "nic", "inside"} | {
+    "hosts",
+    "devices",
+}
+"""Of a TOML description."""
+MAX_NAME = 255  # characters of a host or device
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class Fabric(Value):
     latency_ps  one-way latency of a rail, picoseconds
     spine       the tier that joins the rails, or None for a pure rail fabric
     inside      which NICs belong to which GPU, or None for the usual order (`node` has it then)
+    hosts       names of the nodes, in order, or none; no part of what makes two fabrics equal
+    devices     names of the NICs of a node, in rail order, or none; the same
     """
 
     nodes: int
@@ -84,6 +93,8 @@ class Fabric(Value):
     latency_ps: int = 1_000_000
     spine: Spine | None = None
     inside: Inside | None = None
+    hosts: tuple[str, ...] = field(default=(), repr=False)
+    devices: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -121,6 +132,8 @@ class Fabric(Value):
                 f"near has shape {self.inside.near.shape}, expected {(self.gpus, self.rails)} = "
                 f"(gpus, rails)"
             )
+        for name, count in (("hosts", self.nodes), ("devices", self.rails)):
+            object.__setattr__(self, name, _names(getattr(self, name), name, count))
 
     @cached_property
     def node(self) -> Inside:
@@ -180,6 +193,11 @@ class Fabric(Value):
                 rates[node, rail] = _slowed(int(rates[node, rail]), fraction, node, rail)
         return replace(self, tx=tx, rx=rx)
 
+    def nic_name(self, node: int, rail: int) -> str:
+        """`gpu10 mlx5_5` where hosts and devices are named, else `node 9 rail 5`."""
+        host = self.hosts[node] if self.hosts else f"node {node}"
+        return f"{host} {self.devices[rail] if self.devices else f'rail {rail}'}"
+
     @cached_property
     def is_uniform(self) -> bool:
         """Every NIC alive and of one rate in both directions."""
@@ -201,7 +219,9 @@ class Fabric(Value):
         return hash(self.digest)
 
     def header(self) -> dict[str, Any]:
-        """Everything but the rate matrices, as JSON values; `from_header` is the way back."""
+        """Everything but the rate matrices and names, as JSON values; `from_header` is the way
+        back.
+        """
         spine = (
             None if self.spine is None else {"uplinks": self.spine.uplinks, "rate": self.spine.rate}
         )
@@ -219,7 +239,7 @@ class Fabric(Value):
     @classmethod
     def from_header(cls, header: Mapping[str, Any], tx: Array, rx: Array) -> Fabric:
         """The fabric whose `header()` and rates these are."""
-        known = {f.name for f in fields(cls)} - {"tx", "rx", "inside"}
+        known = {f.name for f in fields(cls)} - {"tx", "rx", "inside", "hosts", "devices"}
         if not isinstance(header, Mapping) or set(header) - {"inside"} != known:
             raise FormatError(
                 f"a fabric header of {shown(header)}, expected the keys {sorted(known)}"
@@ -260,13 +280,9 @@ class Fabric(Value):
     @classmethod
     def from_toml(cls, data: Mapping[str, Any]) -> Fabric:
         """Build from parsed TOML: nodes, rails, link, and optionally gpus, scaleup, latency,
-        [spine], [inside], [[nic]].
+        hosts, devices, [spine], [inside], [[nic]].
         """
-        toml.only(
-            data,
-            {"nodes", "rails", "gpus", "link", "scaleup", "latency", "spine", "nic", "inside"},
-            "fabric",
-        )
+        toml.only(data, KEYS, "fabric")
         for key in ("nodes", "rails", "link"):
             if key not in data:
                 raise InputError(f"the fabric has no {key!r}; it needs nodes, rails and link")
@@ -300,7 +316,8 @@ class Fabric(Value):
             )
         for nic in nics:
             fabric._set_nic(nic, tx, rx)
-        return replace(fabric, tx=tx, rx=rx)
+        names = {name: data.get(name, ()) for name in ("hosts", "devices")}
+        return replace(fabric, tx=tx, rx=rx, **names)
 
     def _set_nic(self, nic: Mapping[str, Any], tx: Ints, rx: Ints) -> None:
         """One [[nic]] of a TOML description: its fraction or its rates, written into tx and rx of
@@ -392,6 +409,7 @@ class Fabric(Value):
             f"link = {_rate(link)}",
             f"scaleup = {_rate(self.scaleup)}",
             f'latency = "{self.latency_ps}ps"',
+            *(f"{name} = {_quoted(names)}" for name, names in self._names().items()),
         ]
         if self.spine:
             lines += [
@@ -415,6 +433,10 @@ class Fabric(Value):
                 f"rx = {_rate(int(self.rx[node, rail]))}",
             ]
         return "\n".join(lines) + "\n"
+
+    def _names(self) -> dict[str, tuple[str, ...]]:
+        """The names that were given: hosts, devices."""
+        return {name: names for name in ("hosts", "devices") if (names := getattr(self, name))}
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write `to_topo()` where the name ends in `.topo`, else `to_toml()`."""
@@ -519,6 +541,26 @@ def parse_nics(texts: Iterable[str]) -> dict[tuple[int, int], Fraction]:
             raise InputError(f"{shown(text)}: NIC {where} is given twice")
         nics[where] = fraction
     return nics
+
+
+def _names(names: Any, what: str, count: int) -> tuple[str, ...]:
+    """Names of all nodes or rails, each once, or none at all."""
+    if not isinstance(names, list | tuple):
+        raise InputError(f"{what} = {shown(names)}: expected a list of names")
+    for name in names:
+        if not (isinstance(name, str) and name.isprintable() and 0 < len(name) <= MAX_NAME):
+            raise InputError(f"{what}: {shown(name)} is no name of 1 to {MAX_NAME} characters")
+    if len(names) not in (0, count):
+        raise InputError(f"{len(names)} {what}: expected {count}, or none")
+    if len(set(names)) != len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise InputError(f"{what}: {shown(twice)} stands there twice: expected each name once")
+    return tuple(names)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    """A TOML list; in its basic strings, JSON's escapes mean the same."""
+    return json.dumps(list(names), ensure_ascii=False)
 
 
 def _slowed(rate: int, fraction: Fraction, node: int, rail: int) -> int:

@@ -15,8 +15,8 @@ CHARACTERS = 14  # of a title, an inch
 
 def blame_figure(found: Blame, *, width: float = PAGE) -> Any:
     """A figure: each NIC's time over the bound of any plan, as planned and as counted."""
-    plan, bound = found.plan, found.bound.value
-    planned = (over(plan.loads(side), plan.fabric.rates(side), bound) for side in SIDES)
+    fabric, bound = found.fabric, found.bound
+    planned = (over(found.planned(side), fabric.rates(side), bound) for side in SIDES)
     counted = (found.times(side) / float(bound) for side in SIDES)
     maps = [NicLoads("planned", *planned), NicLoads("counted", *counted)]
     return load_maps(maps, fill(found.verdict, int(CHARACTERS * width)), width=width)

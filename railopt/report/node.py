@@ -56,7 +56,8 @@ def _group(fabric: Fabric, node: int, group: GpuGroup) -> Iterator[str]:
     """The lines of a group: drawn where every GPU is near every rail, else a line a rail."""
     near = fabric.node.near
     width = len(f"GPU {fabric.gpus - 1}")
-    rails = [f"rail {rail}  {_rate(fabric, node, rail)}" for rail in group.rails]
+    names = [f" {name}" for name in fabric.devices] or [""] * fabric.rails
+    rails = [f"rail {rail}{names[rail]}  {_rate(fabric, node, rail)}" for rail in group.rails]
     if not near[np.ix_(group.gpus, group.rails)].all():
         for rail, text in zip(group.rails, rails, strict=True):
             gpus = ", ".join(map(str, np.flatnonzero(near[:, rail])))

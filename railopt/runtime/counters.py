@@ -3,9 +3,10 @@
 A reading is a file, or a folder of files.  Of ports there is a file a node, named by its host, with
 what the kernel counts, as `grep` prints it
 
-    grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/port_{xmit,rcv}_data} > gpu01.txt
+    grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/*,hw_counters/*} > gpu01.txt
 
-or as node_exporter exposes it; its words of four bytes are counted as bytes here.  The host is the
+or as node_exporter exposes it.  Bytes are needed; ticks of waiting and errors are read where they
+are there.  Its words of four bytes are counted as bytes here.  The host is the
 file's name without one of SUFFIXES: 10.0.0.1 is one.  Metrics are those of
 `railopt.runtime.metrics`, one file a process; they begin with nothing counted.
 """
@@ -33,11 +34,36 @@ SUFFIXES = (".txt", ".prom", ".json", ".csv")  # of a file that is named by its 
 WORD = 4  # bytes of what InfiniBand's data counters count
 PORT = "1"
 _SYSFS = re.compile(
-    r"(?:.*/)?(?P<device>[^/:]+)/ports/(?P<port>\d+)/(?:counters/)?(?P<what>\w+):(?P<value>.*)\Z"
+    r"(?:.*/)?(?P<device>[^/:]+)/ports/(?P<port>\d+)/(?:(?:hw_)?counters/)?(?P<what>\w+):(?P<value>.*)\Z"
 )
 _PORT_RATE = re.compile(r"\s*(\d{1,6}(?:\.\d{1,3})?) Gb/sec", re.ASCII)
-_SYSFS_NAMES = {"port_xmit_data": "sent", "port_rcv_data": "received", "rate": "rate"}
+_ERRORS = (  # of the kernel's counters, those that grow where a link or its cable is bad
+    "symbol_error",
+    "link_error_recovery",
+    "link_downed",
+    "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "local_link_integrity_errors",
+    "port_xmit_discards",
+    "packet_seq_err",
+    "out_of_sequence",
+    "local_ack_timeout_err",
+)
+_SYSFS_NAMES = {
+    "port_xmit_data": "sent",
+    "port_rcv_data": "received",
+    "rate": "rate",
+    "port_xmit_wait": "waits",
+    **{name: name for name in _ERRORS},
+}
 _EXPORTED = {
+    "node_infiniband_port_transmit_wait_total": "waits",
+    "node_infiniband_symbol_error_total": "symbol_error",
+    "node_infiniband_link_error_recovery_total": "link_error_recovery",
+    "node_infiniband_link_downed_total": "link_downed",
+    "node_infiniband_port_errors_received_total": "port_rcv_errors",
+    "node_infiniband_port_receive_remote_physical_errors_total": "port_rcv_remote_physical_errors",
+    "node_infiniband_port_discards_transmitted_total": "port_xmit_discards",
     "node_infiniband_port_data_transmitted_bytes_total": "sent",
     "node_infiniband_port_data_received_bytes_total": "received",
     "node_infiniband_rate_bytes_per_second": "rate",
@@ -49,7 +75,8 @@ _RUNS, _STARTED = "railopt_runs_total", "railopt_start_time_seconds"
 class Reading(NamedTuple):
     """Counters at one time.
 
-    ports    (host, device) -> "sent", "received" and "rate", in bytes and bytes per second
+    ports    (host, device) -> "sent", "received" and "rate", in bytes and bytes per second,
+             "waits" in ticks, and errors by the kernel's names
     links    (node, peer, rail) -> bytes and seconds
     runs     that the metrics' processes counted; the most of any
     started  when those processes began to count
@@ -71,6 +98,9 @@ class Counted(NamedTuple):
     links           what each link did, in one record of all runs; empty where ports were counted,
                     and of loopback, whose times say nothing of NICs
     runs            that were counted; 0 where ports were counted
+    waits, errors   int64 [nodes, rails]: ticks in which a port had data and could not send, and
+                    errors of all kinds; None where no port has such a counter in both readings
+    hosts, devices  names of nodes and rails, of ports
     """
 
     sent: Ints
@@ -78,6 +108,10 @@ class Counted(NamedTuple):
     rate: Ints
     links: tuple[LinkReport, ...] = ()
     runs: int = 0
+    waits: Ints | None = None
+    errors: Ints | None = None
+    hosts: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
 
     @property
     def payload(self) -> bool:
@@ -86,11 +120,15 @@ class Counted(NamedTuple):
 
 
 def counted_between(
-    before: str | None, after: str, shape: tuple[int, int], naming: Naming | None = None
+    before: str | None,
+    after: str,
+    shape: tuple[int, int] | None = None,
+    naming: Naming | None = None,
 ) -> Counted:
-    """Of two readings of `shape` (nodes, rails); hosts and devices of ports in the order of
-    `naming`, or in that of the numbers in their names. Metrics need none before: without it, and
-    where other processes wrote it, all that they counted is taken.
+    """Of two readings of `shape` (nodes, rails), of ports without it as many as there are; hosts
+    and devices of ports in the order of `naming`, or in that of the numbers in their names.
+    Metrics need none before: without it, and where other processes wrote it, all that they counted
+    is taken.
     """
     first, last = Reading({}, {}) if before is None else read(before), read(after)
     if last.links or not last.ports:
@@ -99,6 +137,10 @@ def counted_between(
         if first.ports:
             raise InputError("counters of ports before, and metrics after: expected one kind")
         anew = first.started and last.started and first.started.isdisjoint(last.started)
+        if shape is None:
+            raise InputError(
+                "metrics are counted beside a plan: give the plan that was carried out"
+            )
         return _of_links(Reading({}, {}) if anew else first, last, shape)
     if before is None:
         raise InputError("counters of ports need a reading before the run: --counters BEFORE AFTER")
@@ -164,7 +206,8 @@ def _sysfs_lines(text: str, name: str) -> Iterator[tuple[str, str, int]]:
                     raise InputError(f"{shown(match['value'])}: expected e.g. 400 Gb/sec (4X NDR)")
                 number = parse_rate(f"{rate[1]}Gb/s")
             else:
-                number = WORD * parse_integer(match["value"], "counter", low=0)
+                word = WORD if what in ("sent", "received") else 1
+                number = word * parse_integer(match["value"], "counter", low=0)
         except InputError as error:
             raise FormatError(f"{name}: {printable(match['device'])}: {error}") from error
         yield match["device"], what, number
@@ -239,10 +282,12 @@ def _of_links(first: Reading, last: Reading, shape: tuple[int, int]) -> Counted:
 
 
 def _of_ports(
-    first: Reading, last: Reading, shape: tuple[int, int], naming: Naming | None
+    first: Reading, last: Reading, shape: tuple[int, int] | None, naming: Naming | None
 ) -> Counted:
     hosts, devices = _order(last, shape, naming)
+    shape = len(hosts), len(devices)
     columns = {name: np.zeros(shape, np.int64) for name in ("sent", "received", "rate")}
+    extra: dict[str, Ints] = {}
     for node, host in enumerate(hosts):
         for rail, device in enumerate(devices):
             was, now = (reading.ports.get((host, device), {}) for reading in (first, last))
@@ -252,19 +297,31 @@ def _of_ports(
                     raise InputError(f"{where}: bytes {name} are not in both readings")
                 columns[name][node, rail] = _grown(was[name], now[name], f"{where}: bytes {name}")
             columns["rate"][node, rail] = now.get("rate", 0)
-    return Counted(columns["sent"], columns["received"], columns["rate"])
+            for name in sorted({"waits", *_ERRORS} & set(was) & set(now)):
+                grown = _grown(was[name], now[name], f"{where}: {name}")
+                kind = "waits" if name == "waits" else "errors"
+                extra.setdefault(kind, np.zeros(shape, np.int64))[node, rail] += grown
+    return Counted(
+        columns["sent"],
+        columns["received"],
+        columns["rate"],
+        waits=extra.get("waits"),
+        errors=extra.get("errors"),
+        hosts=hosts,
+        devices=devices,
+    )
 
 
 def _order(
-    last: Reading, shape: tuple[int, int], naming: Naming | None
+    last: Reading, shape: tuple[int, int] | None, naming: Naming | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Hosts in node order, devices in rail order."""
     found = [in_natural_order([port[i] for port in last.ports]) for i in (0, 1)]
     named = (naming.hosts, naming.devices) if naming is not None else ((), ())
     orders = [given or names for given, names in zip(named, found, strict=True)]
     kinds = ("hosts", "nodes", "--hosts"), ("devices", "rails", "--ib-dev")
-    for order, (what, of, flag), count in zip(orders, kinds, shape, strict=True):
-        if len(order) != count:
+    for order, (what, of, flag), count in zip(orders, kinds, shape or (None, None), strict=True):
+        if count is not None and len(order) != count:
             raise InputError(
                 f"{len(order)} {what} ({printable(', '.join(order))}), the plan has {count} {of}: "
                 f"name them in the order of {of} ({flag})"

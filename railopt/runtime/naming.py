@@ -82,10 +82,15 @@ class Naming(NamedTuple):
     hosts: tuple[str, ...]
     devices: tuple[str, ...] = ()
 
+    def completed(self, names: Sequence[str]) -> Naming:
+        """The same, with the devices of these names where none were given."""
+        found = in_natural_order([self._apart(name)[1] for name in names])
+        return self._replace(devices=self.devices or found)
+
     def places(self, names: Sequence[str]) -> list[Place]:
         """Of names such as `gpu01-mlx5_0` or `gpu01_mlx5_0_tx`, with a host of `hosts` in front."""
         found = [self._apart(name) for name in names]
-        devices = self.devices or in_natural_order([device for _, device, _ in found])
+        devices = self.completed(names).devices
         if len(devices) > MAX_RAILS:
             raise InputError(f"{len(devices)} devices: expected at most {MAX_RAILS}, one a rail")
         rail = {device: n for n, device in enumerate(devices)}

@@ -1,16 +1,18 @@
-"""perftest's reports (`ib_write_bw --out_json`) -> the measured rate of each NIC -> a Fabric.
+"""perftest's reports (`ib_write_bw --out_json`, or what it prints) -> the measured rate of each NIC
+-> a Fabric.
 
 perftest 4.5 writes keys without quotes and a comma after the last one; newer releases write JSON.
 Both are read here as lines of `key: value`. The unit is not in the file: MB/s (2**20 bytes) or,
 with --report_gbits, Gb/s; it follows from the message rate, which is always millions of messages
-per second: rate = MsgRate * 1e6 * MsgSize.
+per second: rate = MsgRate * 1e6 * MsgSize.  What perftest prints has a line of five numbers for
+each size below `#bytes #iterations BW peak[...] BW average[...] MsgRate[Mpps]`.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -25,11 +27,15 @@ from railopt.model.fabric import MAX_NICS, Fabric
 from railopt.runtime.naming import SIDE_NAMES, Naming, Place
 
 _PAIR = re.compile(r'"?(MsgSize|BW_average|MsgRate)"?\s*:\s*"?([0-9.eE+-]+)"?')
+_LINE = re.compile(
+    r"[ \t]*(\d{1,18})[ \t]+\d+[ \t]+\S+[ \t]+([0-9.eE+-]+)[ \t]+([0-9.eE+-]+)[ \t]*"
+)
+_HEAD = "#bytes"
 _PLACES = [  # with the words "node" and "rail", or with two numbers alone
-    re.compile(rf"{places}(?:[._-]?(tx|rx))?\.json\Z", re.ASCII | re.IGNORECASE)
+    re.compile(rf"{places}(?:[._-]?(tx|rx))?\.(?:json|txt|log|out)\Z", re.ASCII | re.IGNORECASE)
     for places in (r".*node(\d{1,6})(?!\d).*rail(\d{1,6})", r"\D*(\d{1,6})\D+(\d{1,6})")
 ]
-_SUFFIX = re.compile(r"\.json\Z", re.IGNORECASE)
+_SUFFIX = re.compile(r"\.(?:json|txt|log|out)\Z", re.IGNORECASE)
 MAX_REPORT = 1 << 20
 MAX_NUMBER = Fraction(10**15)
 _UNITS = (Fraction(2**20), Fraction(10**9, 8))  # MB/s, Gb/s
@@ -52,7 +58,7 @@ def measured_rate(text: str, name: str = "report") -> int:
     """Bytes per second: the best average of the report's message sizes."""
     best = 0
     found: dict[str, Fraction] = {}
-    for key, value in _PAIR.findall(text):
+    for key, value in _PAIR.findall(text) or _printed(text):
         found[key] = _number(key, value, name)
         if len(found) == 3:
             best = max(best, _rate(found, name))
@@ -60,9 +66,17 @@ def measured_rate(text: str, name: str = "report") -> int:
     if not best:
         raise FormatError(
             f"{name}: no MsgSize, BW_average and MsgRate: expected a report of ib_write_bw "
-            f"--out_json"
+            f"--out_json, or all that it prints"
         )
     return best
+
+
+def _printed(text: str) -> Iterator[tuple[str, str]]:
+    """The same pairs from what perftest prints."""
+    _, head, lines = text.partition(_HEAD)
+    for line in lines.splitlines()[1:] if head else ():
+        if match := _LINE.fullmatch(line):
+            yield from zip(("MsgSize", "BW_average", "MsgRate"), match.groups(), strict=True)
 
 
 def _number(key: str, value: str, name: str) -> Fraction:
@@ -116,12 +130,14 @@ class Gathered(NamedTuple):
     failed    in words, why, for each report that did
     nodes     how many there are; 0: as many as reports speak of
     rails     the same
+    names     hosts and devices, where reports are named by them
     """
 
     measured: list[Measured]
     failed: tuple[str, ...] = ()
     nodes: int = 0
     rails: int = 0
+    names: Naming | None = None
 
 
 def read(
@@ -133,7 +149,9 @@ def read(
     if naming is None:
         places = [place_of(path) for path in paths]
     else:
-        places = naming.places([_SUFFIX.sub("", Path(path).name) for path in paths])
+        stems = [_SUFFIX.sub("", Path(path).name) for path in paths]
+        naming = naming.completed(stems)
+        places = naming.places(stems)
     measured, failed = [], []
     for path, place in zip(paths, places, strict=True):
         try:
@@ -145,7 +163,7 @@ def read(
             failed.append(str(error))
         measured.append(Measured(*place, rate))
     named = (0, 0) if naming is None else (len(naming.hosts), len(naming.devices))
-    return Gathered(measured, tuple(failed), *named)
+    return Gathered(measured, tuple(failed), *named, naming)
 
 
 def _read_rate(path: str) -> int:
@@ -199,7 +217,10 @@ def fabric_from(
         )
         for side in SIDES
     )
-    return Fabric(nodes, rails, rails if gpus is None else gpus, tx, rx)
+    made = Fabric(nodes, rails, rails if gpus is None else gpus, tx, rx)
+    if gathered.names is None:
+        return made
+    return replace(made, hosts=gathered.names.hosts, devices=gathered.names.devices)
 
 
 def _require_half(measured: list[str], nodes: int, rails: int) -> None:

@@ -31,7 +31,7 @@ def replan(plan: Plan, rows: Ints, node: int, peer: int, alive: Sequence[int]) -
     if not known:
         tx = rx = np.full_like(tx, fabric.tx.max())
     inside = _inside(fabric.inside, living)
-    smaller = replace(fabric, rails=len(living), tx=tx, rx=rx, inside=inside)
+    smaller = replace(fabric, rails=len(living), tx=tx, rx=rx, inside=inside, devices=())
     policy = policy_of(plan)
     again = policies.plan(smaller, plan.chunks.take(rows), policy)
     return living[again.rail], policy

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, Plan, Traffic, plan
-from railopt.answers.blame import CAUSES, Blame, blame, rates_seen
+from railopt.answers.blame import CAUSES, Blame, blame, blame_counted, rates_seen
 from railopt.base.errors import FormatError, InputError
 from railopt.base.units import format_bytes, format_time
 from railopt.cli.blame import _print
@@ -133,7 +133,7 @@ def test_the_command_reads_ports(tmp_path: Path, railopt_cli: Cli) -> None:
     line = ["blame", tmp_path / "plan.npz", "--counters", before, after, "--runs", RUNS]
     ran = railopt_cli(*line, "--figure", tmp_path / "hot.svg")
     assert ran.code == 0, ran.err
-    assert "node 2 recv rail 1 is the hottest, mostly by traffic that is not this plan's" in ran.out
+    assert "gpu10 mlx5_1 recv is the hottest, mostly by traffic that is not this plan's" in ran.out
     assert "<svg" in (tmp_path / "hot.svg").read_text()
     found = json.loads(railopt_cli(*line, "--json").out)
     assert found["cause"] == "others"
@@ -324,3 +324,72 @@ def test_a_nic_that_is_very_slow_is_not_dead() -> None:
     silent = planned.send.copy()
     silent[0, 0] = 0
     assert rates_seen(dead, counted._replace(sent=silent), 1)["send"][0, 0] == 0
+
+
+def test_a_slow_nic_of_the_fabric_is_the_cause() -> None:
+    """Byte counts are those of own-nic on a healthy fabric; only the measured rates differ."""
+    planned = made(even_traffic(random.Random(7)), "own-nic")
+    counted = Counted(planned.send, planned.recv, NOTHING)
+    blind = blame(planned, counted)
+    assert (blind.cause, len(blind.hints)) == ("", 1)
+    assert "byte counters alone can't see a slow NIC" in blind.hints[0]
+    slow = FABRIC.degraded({(2, 1): "0.5"})
+    for found in (
+        blame(planned, counted, measured=slow),
+        blame(Plan(slow, planned.chunks, planned.rail, "own-nic"), counted),
+        blame_counted(counted, slow),
+    ):
+        assert (found.cause, found.nics[0][:2]) == ("slow", (2, 1))
+        assert sum(found.terms.values()) == found.nics[0].time
+        assert found.hints == ()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_a_plan_bytes_stay_where_they_were_counted(seed: int) -> None:
+    rng = random.Random(200 + seed)
+    count = np.array([[rng.randint(1, 10**6) for _ in range(4)] for _ in range(8)])
+    found = blame_counted(Counted(count[:4], count[4:], FABRIC.tx))
+    assert sum(found.terms.values()) == found.nics[0].time
+    assert found.nics[0].counted == count.max()
+    nodes = count.sum(axis=1).max()
+    assert found.bound == Fraction(int(nodes), 4 * 10**9)
+    with pytest.raises(InputError, match="some ports do not say their rate"):
+        blame_counted(Counted(count[:4], count[4:], NOTHING))
+    with pytest.raises(InputError, match="no NIC sent or received anything"):
+        blame_counted(Counted(NOTHING, NOTHING, FABRIC.tx))
+
+
+def test_waits_and_errors_are_read_and_named(tmp_path: Path, railopt_cli: Cli) -> None:
+    planned = made(even_traffic(random.Random(8)))
+    before = save_ports(tmp_path / "before", NOTHING, NOTHING, FABRIC.tx)
+    after = save_ports(tmp_path / "after", planned.send, planned.recv, FABRIC.tx)
+    line = ["blame", "--counters", before, after]
+    ran = railopt_cli(*line)
+    assert ran.code == 0, ran.err
+    assert "no plan: every byte is taken to belong to the NIC that carried it" in ran.err
+    assert "gpu8 mlx5_" in ran.out, "hosts and devices have their names"
+    assert "waits and errors show no slow NIC, and byte counters can't see one" in ran.out
+    for folder, count in ((before, 5), (after, 17)):
+        file = folder / "gpu10.txt"
+        more = f"/sys/class/infiniband/mlx5_3/ports/1/counters/symbol_error:{count}\n"
+        more += f"/sys/class/infiniband/mlx5_3/ports/1/hw_counters/out_of_sequence:{count}\n"
+        text = file.read_text() + more
+        if folder is after:
+            port = "mlx5_2/ports/1/counters/port_xmit_wait"
+            text = text.replace(f"{port}:77", f"{port}:990")
+        file.write_text(text)
+    said = json.loads(railopt_cli(*line, "--json").out)["hints"]
+    assert said[0] == "errors: gpu10 mlx5_3 (24)"
+    assert said[1].endswith("crowded: gpu10 mlx5_2")
+    assert len(said) == 2
+    FABRIC.degraded({(3, 0): "0.5"}).save(tmp_path / "f.toml")
+    slow = railopt_cli(*line, "--fabric", tmp_path / "f.toml")
+    assert "gpu11 mlx5_0" in slow.out.splitlines()[2]
+    assert "is the hottest, mostly by a slow NIC" in slow.out
+    for wrong, words in (
+        (["--runs", "3"], "--runs can't do anything with no PLAN"),
+        (["--hosts", "gpu8,gpu9", "--fabric", tmp_path / "f.toml"], "4 nodes x 4 rails, 2 hosts"),
+    ):
+        ran = railopt_cli(*line, *wrong)
+        assert ran.code == 1
+        assert words in ran.err

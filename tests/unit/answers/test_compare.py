@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from railopt import POLICIES, Fabric, Spine, Traffic, plan, workloads
-from railopt.answers.compare import compare, nic_text, time_on
+from railopt.answers.compare import changes_text, compare, nic_text, time_on
 from railopt.base.errors import InputError
 
 Cli = Callable[..., Any]
@@ -145,3 +145,50 @@ def test_fabrics_that_differ_in_more_than_nics_are_refused() -> None:
         with pytest.raises(InputError, match=f"the fabrics differ in {words}: expected the same"):
             compare(healthy, other, chunks, ["lpt"])
     compare(healthy, replace(healthy, inside=healthy.node), chunks, ["lpt"])
+
+
+def test_nics_that_lost_most_come_first_by_name() -> None:
+    healthy = Fabric.uniform(3, 4)
+    slow = healthy.degraded({(0, 0): "0.9", (2, 3): "0.5", (1, 1): "0", (2, 0): "0.7"})
+    found = compare(healthy, slow, workloads.uniform(healthy).chunks("1MiB"), ["lpt"])
+    assert found.nics == [(1, 1), (2, 3), (2, 0), (0, 0)]
+    named = replace(slow, hosts=("a", "b", "c"), devices=("m0", "m1", "m2", "m3"))
+    assert changes_text(healthy, named, 2) == "b m1 dead, c m3 at 50% and 2 more"
+    assert changes_text(healthy, healthy, 2) == "no NIC differs"
+
+
+def test_fabrics_of_different_rails_are_compared() -> None:
+    eight, four = Fabric.uniform(3, 8, gpus=8), Fabric.uniform(3, 4, "800Gb/s", gpus=8)
+    chunks = workloads.moe(eight, tokens=128, skew=0.5, seed=1).chunks("64KiB")
+    found = compare(eight, four, chunks, ["lpt", "own-nic"])
+    for cost in found.costs:
+        assert cost.degraded == plan(four, chunks, cost.policy).makespan
+        assert cost.kept is None, "rails that are gone have bytes to carry"
+    assert found.rails == (8, 4)
+    assert changes_text(eight, four, 8) == "8 rails become 4, every NIC at 200%"
+    assert found.degraded is not None
+    assert found.healthy is not None
+    assert found.degraded.value == found.healthy.value, "a node has the same rate in all"
+    more = compare(four, eight, chunks, ["lpt"])
+    assert more.costs[0].kept == 2 * plan(four, chunks, "lpt").makespan
+
+
+def test_the_healthy_fabric_may_be_flags(tmp_path: Path, railopt_cli: Cli) -> None:
+    line = ["compare", "moe:tokens=64", "--policy", "lpt", "--json"]
+    flags = ["--nodes", "3", "--rails", "4", "--link", "8Gb/s"]
+    FABRIC.save(tmp_path / "f.toml")
+    named = replace(SLOW, latency_ps=2_000_000, hosts=("a", "b", "c"))
+    named.save(tmp_path / "d.toml")
+    by_file = railopt_cli(*line, "--healthy", tmp_path / "f.toml", "--degrade", "1:2=0.5")
+    by_flags = railopt_cli(*line, *flags, "--degrade", "1:2=0.5")
+    assert by_file.code == 0, by_file.err
+    assert by_flags.out == by_file.out
+    for some in (flags, flags[:2], []):  # the rest is the degraded fabric's, at its median
+        ran = railopt_cli(*line, *some, "--degraded", tmp_path / "d.toml")
+        assert ran.out == by_file.out, ran.err
+    text = railopt_cli(*line[:-1], "--degraded", tmp_path / "d.toml").out
+    assert "b rail 2 at 50%: the bound rises by" in text
+    wrong = railopt_cli(*line, "--healthy", tmp_path / "f.toml", *flags, "--degrade", "1:2=0")
+    assert (wrong.code, "--nodes contradict" in wrong.err) == (1, True)
+    more = railopt_cli(*line, "--rails", "6", "--gpus", "4", "--degrade", "0:5=0")
+    assert more.code == 0, more.err

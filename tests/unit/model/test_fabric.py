@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -245,3 +246,32 @@ def test_a_nic_without_a_node_is_every_nodes(tmp_path: Path) -> None:
     path.write_text(base + '[[nic]]\nrail = 1\nrate = "1Gb/s"\n' * 3)
     with pytest.raises(InputError, match="3 tables \\[\\[nic\\]\\] name no node"):
         Fabric.read(path)
+
+
+def test_names_go_through_a_file_and_make_no_other_fabric(tmp_path: Path) -> None:
+    plain = Fabric.uniform(2, 3)
+    named = replace(plain, hosts=("gpu01", 'g"\\é'), devices=("mlx5_0", "mlx5_1", "mlx5_4"))
+    named.save(tmp_path / "f.toml")
+    again = Fabric.read(tmp_path / "f.toml")
+    assert (again.hosts, again.devices) == (named.hosts, named.devices)
+    assert again == named == plain
+    assert again.nic_name(1, 2) == 'g"\\é mlx5_4'
+    assert plain.nic_name(1, 2) == "node 1 rail 2"
+    assert named.degraded({(0, 0): "0.5"}).hosts == named.hosts
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('hosts = "gpu01"', "expected a list of names"),
+        ('hosts = ["gpu01"]', "1 hosts: expected 2, or none"),
+        ('hosts = ["gpu01", "gpu01"]', "stands there twice"),
+        ('hosts = ["gpu01", 7]', "is no name of 1 to 255 characters"),
+        ('devices = ["", "b"]', "is no name of 1 to 255 characters"),
+        ('devices = ["a\\nb", "b"]', "is no name of 1 to 255 characters"),
+    ],
+)
+def test_names_that_are_none_are_refused(tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "f.toml").write_text(f'nodes = 2\nrails = 2\nlink = "1Gb/s"\n{line}\n')
+    with pytest.raises(InputError, match=words):
+        Fabric.read(tmp_path / "f.toml")

@@ -278,7 +278,8 @@ def test_the_command_takes_hosts_and_calls_what_is_missing_dead(
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["tx"] == [[48_750_000_000, 0], [0, 48_750_000_000]]
     assert "dead: gpu07-mlx5_10.json: no MsgSize" in ran.err
-    assert "dead: node 1 rail 0" in ran.err
+    named = [nic["name"] for nic in json.loads(ran.out)["outliers"]]
+    assert named == ["gpu07 mlx5_10", "gpu01 mlx5_2"]
     given = (*command, "--missing", "dead", "--ib-dev", "mlx5_10,mlx5_2", "--round", "1%")
     assert json.loads(railopt_cli(*given, "--json").out)["tx"][0] == [0, 48_750_000_000]
     assert "can't do anything without --hosts" in railopt_cli(*command[:-2], "--ib-dev", "a").err
@@ -302,8 +303,8 @@ def test_what_is_dead_one_way_or_has_no_report_is_named(
     found = json.loads(ran.out)
     assert (found["tx"][1][0], found["rx"][0][1], found["rx"][1][0]) == (0, 0, 48_750_000_000)
     assert "node0_rail1_rx.json: No such file" in ran.err
-    assert "dead: node 0 rail 1 (recv)" in ran.err
-    assert "dead: node 1 rail 0 (send)" in ran.err
+    named = [(nic["name"], nic["side"]) for nic in found["outliers"]]
+    assert named == [("node 0 rail 1", "recv"), ("node 1 rail 0", "send")]
     (tmp_path / "node0_rail1_rx.json").mkdir()
     ran = railopt_cli("fabric-from-perftest", *reports, "--missing", "dead")
     assert (ran.code, "Is a directory" in ran.err) == (1, True)
@@ -353,3 +354,67 @@ def test_the_step_grows_with_the_noise(width: float, step: str) -> None:
     assert calm_step(noisy) == step
     assert len(rounded(noisy, step).to_toml().splitlines()) < 30
     assert calm_step(measured(lambda node: 48e9 - node * 7e8)) == "1%", "nodes that differ"
+
+
+PRINTED = """---------------------------------------------------------------------------------------
+                    RDMA_Write BW Test
+ Number of qps   : 1\t\tTransport type : IB
+ local address: LID 0x07 QPN 0x0901 PSN 0xf40c3c RKey 0x2000201 VAddr 0x007f282a06e000
+---------------------------------------------------------------------------------------
+ #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]
+Conflicting CPU frequency values detected: 1500.000000 != 3300.016000. CPU Frequency is not max.
+{lines}
+---------------------------------------------------------------------------------------
+"""
+
+
+def printed(gbps: float, unit: str = "Gb/sec", sizes: tuple[int, ...] = (65536,)) -> str:
+    """What ib_write_bw prints for a rate in Gb/s."""
+    shown = gbps if unit == "Gb/sec" else gbps * 1e9 / 8 / 2**20
+    lines = [
+        f" {size}      5000             0.00               {shown:.2f}    {gbps * 125 / size:.6f}"
+        for size in sizes
+    ]
+    return PRINTED.format(unit=unit, lines="\n".join(lines))
+
+
+@pytest.mark.parametrize("unit", ["Gb/sec", "MB/sec", "MiB/sec"])
+def test_what_perftest_prints_is_a_report(unit: str) -> None:
+    assert measured_rate(printed(390, unit)) == pytest.approx(48.75e9, rel=1e-5)
+    assert measured_rate(printed(390, unit, (2048, 65536))) == pytest.approx(48.75e9, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text", [printed(390).replace("#bytes", "bytes"), "#bytes", "#bytes\n1 2 3"]
+)
+def test_what_is_printed_without_its_table_is_refused(text: str) -> None:
+    with pytest.raises(FormatError, match="no MsgSize"):
+        measured_rate(text)
+
+
+def test_slow_nics_come_first_by_host_and_device(
+    tmp_path: Path, railopt_cli: Callable[..., Any]
+) -> None:
+    rates = {("gpu10", 5): 271, ("gpu08", 1): 370, ("gpu11", 0): 120}
+    for host in ("gpu08", "gpu09", "gpu10", "gpu11"):
+        for n in range(6):
+            path = tmp_path / f"{host}-mlx5_{n}.log"
+            path.write_text(printed(rates.get((host, n), 392)))
+    command = ["fabric-from-perftest", *sorted(tmp_path.glob("*.log")), "--hosts", "gpu[08-11]"]
+    ran = railopt_cli(*command, "-o", tmp_path / "today.toml")
+    assert ran.code == 0, ran.err
+    slow = [
+        "gpu11 mlx5_0: 120 Gb/s, 69 % below the median",
+        "gpu10 mlx5_5: 271 Gb/s, 31 % below the median",
+        "gpu08 mlx5_1: 370 Gb/s, 6 % below the median",
+    ]
+    assert ran.out.splitlines() == slow
+    made = Fabric.read(tmp_path / "today.toml")
+    assert made.nic_name(2, 5) == "gpu10 mlx5_5"
+    shown = railopt_cli("fabric", "show", tmp_path / "today.toml", "--node", "2")
+    assert shown.out.splitlines()[:3] == slow, "names and rates went through the file"
+    assert "rail 5 mlx5_5  271Gb/s" in shown.out
+    assert "rates are those of node 2 (gpu10)" in shown.out
+    alone = railopt_cli(*command)
+    assert alone.err.splitlines() == slow
+    assert alone.out == (tmp_path / "today.toml").read_text(), "stdout is the file alone"
