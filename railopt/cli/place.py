@@ -441,14 +441,16 @@ def _print(made: PlacementReport, out: Output) -> None:
             f"({'; '.join(sorted({known.by for known in optima}))})"
         )
     out.table(["max/mean of GPUs", "mean", "best step", "worst step", "worst layer"], _scores(made))
-    out.table([f"on step {made.scored_on[-1]}", "before", "after", "gain"], _rows(made))
+    steps = [f"on step {made.scored_on[-1]}", "before", "after", "gain"]
+    out.table(steps, _rows(made), beside=True)
     out.say(
         f"experts moved: {format_bytes(int(made.moved.bytes.sum()))} in all, "
         f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes; {made.new_copies} new "
         f"copies, at least {made.least_new_copies} for as many copies of each expert"
     )
     if made.curve:
-        out.table(["moves per layer", "moves", "at least", "max/mean", "worst layer"], _curve(made))
+        columns = ["moves per layer", "moves", "at least", "max/mean", "worst layer"]
+        out.table(columns, _curve(made), beside=True)
     if made.orphans:
         out.say(
             f"{made.orphans} experts were on no active GPU: they come from one that drains, or "
