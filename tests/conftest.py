@@ -52,6 +52,12 @@ def ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of any length, whatever runs the tests says of its terminal."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @dataclass(frozen=True)
 class Ran:
     """What a command did."""

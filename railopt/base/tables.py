@@ -1,7 +1,8 @@
 """Tables, for commands and experiments alike: as text, CSV, LaTeX or Markdown.
 
-Text, LaTeX and Markdown show cells as people read them; CSV has the number behind a `Quantity`:
-seconds, bytes, bytes per second, percent.
+Text and Markdown show cells as people read them; CSV has the number behind a `Quantity`: seconds,
+bytes, bytes per second, percent.  LaTeX has plain numbers in columns of siunitx, one unit per
+column, which its head names.
 """
 
 from __future__ import annotations
@@ -9,40 +10,48 @@ from __future__ import annotations
 import csv
 import io
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import zip_longest
 from typing import Any
 
-from railopt.base.errors import printable
+from railopt.base.errors import InputError, did_you_mean, printable
 from railopt.base.units import format_bytes, format_rate, format_time
 
 Rows = Sequence[Sequence[Any]]
+Left = int | Sequence[bool]  # how many columns stand to the left, or for each whether it does
+LEAST = 8  # characters of a column that is made narrower
 
 
 class Quantity(str):
-    """A number as people read it; `value` is the number itself, None where there is none."""
+    """A number as people read it; `value` is the number itself, None where there is none, in
+    `unit`: "s", "B", "B/s" or "", which is none or the one that the column names.
+    """
 
     value: float | None
+    unit: str
 
-    def __new__(cls, text: str, value: float | None) -> Quantity:
+    def __new__(cls, text: str, value: float | None, unit: str = "") -> Quantity:
         made = super().__new__(cls, text)
         made.value = value
+        made.unit = unit
         return made
 
 
 def duration(seconds: Fraction | int) -> Quantity:
     """Seconds, as `12.3us`."""
-    return Quantity(format_time(seconds), float(seconds))
+    return Quantity(format_time(seconds), float(seconds), "s")
 
 
 def size(count: int) -> Quantity:
     """Bytes, as `256KiB`."""
-    return Quantity(format_bytes(count), count)
+    return Quantity(format_bytes(count), count, "B")
 
 
 def rate(bytes_per_s: Fraction | int) -> Quantity:
     """Bytes per second, as `400Gb/s`."""
-    return Quantity(format_rate(int(bytes_per_s)), float(bytes_per_s))
+    return Quantity(format_rate(int(bytes_per_s)), float(bytes_per_s), "B/s")
 
 
 def percent(gap: Fraction | None) -> Quantity:
@@ -54,30 +63,72 @@ def percent(gap: Fraction | None) -> Quantity:
     return Quantity("0" if gap == 0 else f"{float(gap) * 100:.3g}", float(gap * 100))
 
 
-def lines(columns: Sequence[str], rows: Rows, *, left: int = 1) -> list[str]:
-    """An aligned table, a line a row below its head: the first `left` columns to the left, the
-    others to the right.  Cells are shown as printable text.
+def pick(columns: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Where the columns stand that `names` name, in their order; "gap" is "gap %", and case,
+    spaces, "-" and "_" make no difference.
     """
-    cells = _texts(rows)
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    places = {_plain(column): i for i, column in reversed(list(enumerate(columns)))}
+    for name in names:
+        if _plain(name) not in places:
+            raise InputError(
+                f"{printable(name, 60)!r} is no column; known columns: {', '.join(columns)}"
+                f"{did_you_mean(name, columns)}"
+            )
+    return [places[_plain(name)] for name in names]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+|\s*%$", "", name.lower())
+
+
+def lines(
+    columns: Sequence[str], rows: Rows, *, left: Left = 1, width: int | None = None
+) -> list[str]:
+    """An aligned table, one line per row below its head: the first `left` columns to the left, the
+    others to the right.  Cells are shown as printable text; those of the widest columns take
+    several lines where the table is wider than `width`.
+    """
+    cells = [list(map(str, columns)), *_texts(rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = widths if width is None else _narrowed(widths, width)
+    sides = _sides(columns, left)
+    head, *body = [_row(row, widths, sides) for row in cells]
+    rule = "  ".join("-" * each for each in widths)
+    return [*head, rule, *(line for row in body for line in row)]
+
+
+def _narrowed(widths: list[int], total: int) -> list[int]:
+    """The widest columns, one character at a time, until all fit or none can give more."""
+    widths = list(widths)
+    room = total - 2 * (len(widths) - 1)
+    while sum(widths) > room and max(widths) > LEAST:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> list[str]:
+    parts = [
+        [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=False)
+        for cell, width in zip(cells, widths, strict=True)
+    ]
     return [
         "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if to_left else cell.rjust(width)
+            for cell, width, to_left in zip(line, widths, left, strict=True)
         ).rstrip()
-        for row in (columns, ["-" * width for width in widths], *cells)
+        for line in zip_longest(*parts, fillvalue="")
     ]
+
+
+def _sides(columns: Sequence[str], left: Left) -> list[bool]:
+    return [i < left for i in range(len(columns))] if isinstance(left, int) else list(left)
 
 
 def _texts(rows: Rows) -> list[list[str]]:
     return [[printable(cell, 1000) for cell in row] for row in rows]
 
 
-def _text(columns: Sequence[str], rows: Rows, title: str | None, left: int) -> str:
-    return "\n".join([*([title] if title else []), *lines(columns, rows, left=left)]) + "\n"
-
-
-def _csv(columns: Sequence[str], rows: Rows, title: str | None, left: int) -> str:
+def _csv(columns: Sequence[str], rows: Rows, title: str | None, left: Left) -> str:
     out = io.StringIO()
     if title:
         out.write(f"# {printable(title)}\n")
@@ -104,36 +155,92 @@ _LATEX = {
 }
 
 
+_SCALES = {
+    "s": [
+        (1.0, r"\second"),
+        (1e-3, r"\milli\second"),
+        (1e-6, r"\micro\second"),
+        (1e-9, r"\nano\second"),
+    ],
+    "B": [
+        (2.0**40, r"\tebi\byte"),
+        (2.0**30, r"\gibi\byte"),
+        (2.0**20, r"\mebi\byte"),
+        (2.0**10, r"\kibi\byte"),
+        (1.0, r"\byte"),
+    ],
+    "B/s": [(1.25e8, r"\giga\bit\per\second"), (0.125, r"\bit\per\second")],
+}
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII)
+
+
+def _latex_column(name: str, cells: Sequence[Any], to_left: bool) -> tuple[str, list[str]]:
+    """How siunitx aligns a column, and its cells below its head: numbers of one unit, if that is
+    what they are.
+    """
+    numbers = [_number(cell) for cell in cells]
+    units = {cell.unit for cell in cells if isinstance(cell, Quantity) and cell.value is not None}
+    words = [cell for cell, number in zip(cells, numbers, strict=True) if number is None]
+    known = [number for number in numbers if number is not None]
+    if to_left or not known or len(units) > 1 or any(str(word) not in ("", "-") for word in words):
+        return "l" if to_left else "r", [_latex_cell(name), *map(_latex_cell, cells)]
+    scales = _SCALES.get("".join(units), [(1.0, "")])
+    largest = max(map(abs, known))
+    scale, unit = next((pair for pair in scales if largest >= pair[0]), scales[-1])
+    head = f"{_latex_cell(name)} (\\unit{{{unit}}})" if unit else _latex_cell(name)
+    shown = [
+        f"{{{_latex_cell(cell)}}}"
+        if number is None
+        else f"{number / scale:.4g}"
+        if unit
+        else str(cell)
+        if _NUMBER.fullmatch(str(cell))
+        else f"{number:.6g}"
+        for cell, number in zip(cells, numbers, strict=True)
+    ]
+    return "S", [f"{{{head}}}", *shown]
+
+
+def _number(cell: Any) -> float | None:
+    if isinstance(cell, Quantity):
+        return cell.value
+    return float(str(cell)) if _NUMBER.fullmatch(str(cell)) else None
+
+
 def _latex_cell(text: str) -> str:
     cell = "".join(_LATEX.get(c, c if c.isascii() else "?") for c in printable(text, 1000))
     return re.sub("-(?=-)", "-{}", cell)  # two are no dash
 
 
-def _latex(columns: Sequence[str], rows: Rows, title: str | None, left: int) -> str:
-    """A booktabs tabular; what is not ASCII is a question mark, so that every LaTeX takes it."""
-    align = "".join("l" if i < left else "r" for i in range(len(columns)))
-    head, *body = [
-        " & ".join(map(_latex_cell, row)) + r" \\" for row in _even(columns, [columns, *rows])
+def _latex(columns: Sequence[str], rows: Rows, title: str | None, left: Left) -> str:
+    """A booktabs tabular with siunitx columns, in a table with a caption where there is a title;
+    what is not ASCII is a question mark, so that every LaTeX takes it.
+    """
+    cells = list(zip(*_even(columns, rows), strict=True)) if rows else [()] * len(columns)
+    made = [
+        _latex_column(*column) for column in zip(columns, cells, _sides(columns, left), strict=True)
     ]
-    above = [f"% {title.encode('ascii', 'replace').decode()}"] if title else []
-    return "\n".join(
-        [
-            *above,
-            r"% \usepackage{booktabs}",
-            rf"\begin{{tabular}}{{{align}}}",
-            *(r"\toprule", head, r"\midrule", *body, r"\bottomrule"),
-            r"\end{tabular}",
-            "",
-        ]
-    )
+    align = "".join(letter for letter, _ in made)
+    head, *body = [
+        " & ".join(row) + r" \\" for row in zip(*(column for _, column in made), strict=True)
+    ]
+    tabular = [
+        rf"\begin{{tabular}}{{{align}}}",
+        *(r"\toprule", head, r"\midrule", *body, r"\bottomrule"),
+        r"\end{tabular}",
+    ]
+    if title:
+        caption = rf"\caption{{{_latex_cell(title)}}}"
+        tabular = [r"\begin{table}", r"\centering", caption, *tabular, r"\end{table}"]
+    return "\n".join([r"% \usepackage{booktabs,siunitx}", *tabular, ""])
 
 
-def _markdown(columns: Sequence[str], rows: Rows, title: str | None, left: int) -> str:
+def _markdown(columns: Sequence[str], rows: Rows, title: str | None, left: Left) -> str:
     def line(cells: Sequence[Any]) -> str:
         escaped = (re.sub(r"([\\`*_|<>\[\]])", r"\\\1", printable(cell, 1000)) for cell in cells)
         return f"| {' | '.join(escaped)} |"
 
-    rule = ["---" if i < left else "--:" for i in range(len(columns))]
+    rule = ["---" if to_left else "--:" for to_left in _sides(columns, left)]
     head, *body = [line(row) for row in _even(columns, [columns, *rows])]
     above = [f"**{printable(title)}**", ""] if title else []
     return "\n".join([*above, head, f"| {' | '.join(rule)} |", *body, ""])
@@ -147,7 +254,11 @@ def _even(columns: Sequence[str], rows: Rows) -> Rows:
     return rows
 
 
-FORMS: dict[str, Callable[[Sequence[str], Rows, str | None, int], str]] = {
+def _text(columns: Sequence[str], rows: Rows, title: str | None, left: Left) -> str:
+    return "\n".join([*([title] if title else []), *lines(columns, rows, left=left)]) + "\n"
+
+
+FORMS: dict[str, Callable[[Sequence[str], Rows, str | None, Left], str]] = {
     "text": _text,
     "csv": _csv,
     "latex": _latex,
@@ -156,7 +267,7 @@ FORMS: dict[str, Callable[[Sequence[str], Rows, str | None, int], str]] = {
 
 
 def render(
-    columns: Sequence[str], rows: Rows, title: str | None = None, *, form: str, left: int = 1
+    columns: Sequence[str], rows: Rows, title: str | None = None, *, form: str, left: Left = 1
 ) -> str:
     """A table in one of `FORMS`: the first `left` columns to the left, the others to the right."""
     return FORMS[form](columns, rows, title, left)

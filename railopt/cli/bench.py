@@ -41,6 +41,8 @@ bound% is the least time of any plan on the fabric (--fabric, --link) over the t
 loopback the bytes move through memory, so bound% only says how this machine's memory compares with
 that fabric."""
 
+NCCL_ONLY = ("count", "type", "redop", "root")
+"""The same in every row: they are shown with --wide and in csv."""
 _WIDTHS = [max(len(name), 10) for name in COLUMNS]
 
 
@@ -101,27 +103,28 @@ def run(args: argparse.Namespace) -> int:
         args.iters,
     )
     rows = []
-    form = output_of(args).form
-    show = launch.rank == 0 and form == "text"
+    out = output_of(args)
+    chosen = out.shown(COLUMNS, NCCL_ONLY)  # refused before anything runs
+    show = launch.rank == 0 and out.form == "text"
     if show:
-        _print("# ", COLUMNS)
+        _print("# ", COLUMNS, chosen)
     with metered(args, launch.rank) as seen:
         config = replace(_config(args, sender, launch, benchmark), seen=seen)
         for row in measure(benchmark, sender, config):
             rows.append(row)
             if show:
-                _print("  ", row.row())
-    if launch.rank == 0 and form == "json":
+                _print("  ", row.row(), chosen)
+    if launch.rank == 0 and out.form == "json":
         print_json(_as_dict(args, sender, fabric, rows))
     elif launch.rank == 0 and not show:
-        output_of(args).table(COLUMNS, [row.row() for row in rows], left=2)
+        out.table(COLUMNS, [row.row() for row in rows], left=2, more=NCCL_ONLY)
     if any(row.wrong for row in rows):
         raise CheckFailed(f"{sender}: chunks arrived with wrong bytes: see #wrong")
     return 0
 
 
-def _print(mark: str, cells: tuple[str, ...] | list[str]) -> None:
-    print(mark + " ".join(c.rjust(w) for c, w in zip(cells, _WIDTHS, strict=True)), flush=True)
+def _print(mark: str, cells: tuple[str, ...] | list[str], chosen: list[int]) -> None:
+    print(mark + " ".join(cells[i].rjust(_WIDTHS[i]) for i in chosen), flush=True)
 
 
 def _as_dict(

@@ -156,6 +156,7 @@ def _print(found: Blame, most: int | None, out: Output) -> None:
             for name, seconds in found.terms.items()
             if abs(seconds) * 1000 >= hottest
         ],
+        beside=True,
     )
     out.say()
     out.say(found.verdict)

@@ -7,7 +7,7 @@ import argparse
 from railopt.answers.check import check, word
 from railopt.base.errors import CheckFailed, InputError, printable
 from railopt.checker import Verdict
-from railopt.cli.common import add_format_arguments, note, output_of, print_json
+from railopt.cli.common import add_format_arguments, note, output_of, print_json, wrapped
 
 HELP = "re-check plans, certificates and counterexamples with the trusted kernel"
 EPILOG = """\
@@ -64,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
         codes.add(0 if verdict.ok else CheckFailed.exit_code)
         results.append({"file": path, **_figures(verdict)})
         if args.format in (None, "text"):
-            print(_line(path, verdict))
+            line = _line(path, verdict)
+            print(line if args.wide else wrapped(line))
     if args.format == "json":
         print_json(results)
     elif args.format not in (None, "text"):

@@ -9,14 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, NoReturn
 
 from railopt.base.arrays import kind_of
 from railopt.base.errors import InputError, printable
-from railopt.base.tables import FORMS, Rows, render
+from railopt.base.tables import FORMS, Rows, lines, pick, render
 from railopt.base.units import MAX_CHARACTERS, parse_integer
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
 from railopt.model.sources import demand_from, traffic_from
@@ -47,8 +49,10 @@ __all__ = [
     "positive",
     "print_json",
     "refuse_idle",
+    "screen",
     "seed",
     "traffic_from",
+    "wrapped",
 ]
 
 _FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
@@ -171,29 +175,110 @@ def add_format_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
         const="json",
         help='the same as --format json: exact numbers as "p/q", a float beside each',
     )
+    parser.add_argument(
+        "--columns", metavar="A,B", help="of the table, in this order, instead of the usual ones"
+    )
+    parser.add_argument(
+        "--wide",
+        action="store_true",
+        help="every column, however long the lines are (csv has every column without it)",
+    )
 
 
 class Output(NamedTuple):
     """What a command prints: with a format for programs, words go to stderr and only tables to
     stdout.
+
+    names    columns that were asked for, in their order; None: the usual ones
+    wide     every column, in lines of any length
+    caption  of a table in LaTeX that has no title of its own
     """
 
     form: str
+    names: Sequence[str] | None = None
+    wide: bool = False
+    caption: str = ""
 
     def say(self, text: str = "") -> None:
-        """Words around a table."""
-        print(text, file=sys.stdout if self.form == "text" else sys.stderr)
+        """Words around a table, in lines that fit the screen."""
+        if self.form == "text":
+            print(text if self.wide else wrapped(text))
+        else:
+            print(text, file=sys.stderr)
+
+    def shown(self, columns: Sequence[str], more: Sequence[str] = ()) -> list[int]:
+        """Which columns are shown: those that --columns names, else all; those of `more` only with
+        --wide and in csv.
+        """
+        if self.names is not None:
+            return pick(columns, self.names)
+        every = self.wide or self.form == "csv"
+        return [i for i, name in enumerate(columns) if every or name not in more]
 
     def table(
-        self, columns: Sequence[str], rows: Rows, title: str | None = None, *, left: int = 1
+        self,
+        columns: Sequence[str],
+        rows: Rows,
+        title: str | None = None,
+        *,
+        left: int = 1,
+        more: Sequence[str] = (),
+        beside: bool = False,
     ) -> None:
-        """A table in the format that was asked for."""
-        print(render(columns, rows, title, form=self.form, left=left), end="")
+        """A table in the format that was asked for; `beside` a command's main table, it always has
+        the same columns.  Columns that do not exist are refused after the usual ones were printed,
+        since what is in them took time to find.
+        """
+        usual = self._replace(names=None)
+        if self.names is not None and not beside:
+            try:
+                chosen = self.shown(columns)
+            except InputError as error:
+                usual.table(columns, rows, title, left=left, more=more)
+                raise InputError(f"--columns: {error}") from error
+        else:
+            chosen = usual.shown(columns, more)
+        names = [columns[i] for i in chosen]
+        cells = [[row[i] for i in chosen] for row in rows]
+        sides = [i < left for i in chosen]
+        if self.form == "text":
+            head = [title] if title else []
+            width = None if self.wide else screen()
+            print("\n".join([*head, *lines(names, cells, left=sides, width=width)]))
+        else:
+            about = title or (self.caption if self.form == "latex" else None)
+            print(render(names, cells, about, form=self.form, left=sides), end="")
+
+
+def screen() -> int | None:
+    """Characters that a line may have: those of the terminal, or COLUMNS; None in a pipe."""
+    columns = shutil.get_terminal_size((0, 0)).columns
+    return max(40, columns) if columns else None
+
+
+def wrapped(text: str) -> str:
+    """The text in lines that fit the screen; a line that goes on is indented by two more."""
+    width = screen()
+    if width is None:
+        return text
+    return "\n".join(
+        line
+        if len(line) <= width
+        else textwrap.fill(
+            line,
+            width,
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.split("\n")
+    )
 
 
 def output_of(args: argparse.Namespace) -> Output:
     """As text, unless --format says otherwise."""
-    return Output(args.format or "text")
+    caption = f"railopt {args.command} {getattr(args, 'traffic', None) or ''}".strip()
+    return Output(args.format or "text", listed(args.columns, "--columns"), args.wide, caption)
 
 
 def listed(text: str | None, flag: str) -> list[str] | None:
@@ -237,6 +322,9 @@ class Idle(NamedTuple):
             missing = [_spelled(condition) for condition in self.without]
             words += [f"without {_either(missing)}"] if missing else []
             refuse_idle(flags[0], " and ".join(words))
+
+
+OUTPUT_IDLE = (Idle("columns wide", beside=["format=json"]),)
 
 
 def refuse_idle(name: str, why: str) -> NoReturn:
@@ -334,5 +422,6 @@ def _jsonable(value: Any) -> Any:
 
 
 def note(text: str) -> None:
-    """Talk: one line to stderr."""
-    print(printable(text, 2000), file=sys.stderr)
+    """Talk: one line to stderr, which a terminal gets in several where it is too long."""
+    line = printable(text, 2000)
+    print(wrapped(line) if sys.stderr.isatty() else line, file=sys.stderr)

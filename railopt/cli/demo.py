@@ -105,6 +105,7 @@ def _print(demo: Demo, picture: str, out: Output) -> None:
             [rails, rails + 1, _times(lpt, "send"), _times(lpt, "recv"), _times(even, "recv"), "1"]
             for rails, lpt, even in demo.families
         ],
+        beside=True,
     )
     out.say(
         "\nEvery sender is perfectly balanced (send = 1), yet one receiving rail gets N times its "

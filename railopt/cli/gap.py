@@ -249,7 +249,7 @@ def _table(rows: list[GapRow], moved: bool, out: Output) -> None:
                 *(_moved(row) if moved else (percent(bracket.gap), spent)),
             ]
         )
-    out.table(columns, cells)
+    out.table(columns, cells, more=("chunks", "plan") if moved else ("chunks", "best %", "time"))
 
 
 def _moved(row: GapRow) -> list[Any]:

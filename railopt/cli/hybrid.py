@@ -117,7 +117,9 @@ def _print_parts(found: HybridAnswer, out: Output) -> None:
     if found.simulated is not None:
         times[f"{whole}, simulated"] = found.simulated
     print()
-    out.table(["part", "time"], [[name, duration(time)] for name, time in times.items()])
+    out.table(
+        ["part", "time"], [[name, duration(time)] for name, time in times.items()], beside=True
+    )
     which = "all domain choices" if block.memory is None else "all domain choices that fit"
     proof = (
         f"optimal: the best of {which} ({best.tried})"
@@ -144,4 +146,5 @@ def _print_what_if(found: HybridAnswer, out: Output) -> None:
             ]
             for factor, other in found.what_if.items()
         ],
+        beside=True,
     )

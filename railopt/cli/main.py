@@ -8,6 +8,8 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from railopt import __version__
 from railopt.base.errors import BackendError, RailoptError, did_you_mean, printable
@@ -15,6 +17,9 @@ from railopt.base.extras import PACKAGES, installed, missing
 from railopt.base.kernels import compile_mode
 from railopt.cli.heartbeat import heartbeat
 from railopt.cli.parsing import MESSAGE, Parser, Version
+
+if TYPE_CHECKING:
+    from railopt.cli.common import Idle
 
 # name -> (module, one line of help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -101,8 +106,15 @@ def _parser(command: str | None) -> Parser:
             loaded = importlib.import_module(f"railopt.cli.{module}")
             sub.epilog = getattr(loaded, "EPILOG", None)
             loaded.add_arguments(sub)
-            sub.set_defaults(run=loaded.run, idle=getattr(loaded, "IDLE", ()))
+            sub.set_defaults(run=loaded.run, idle=_idle(loaded))
     return parser
+
+
+def _idle(command: ModuleType) -> tuple[Idle, ...]:
+    """Options of a command that can't do anything, the shared ones first."""
+    from railopt.cli.common import OUTPUT_IDLE
+
+    return (*OUTPUT_IDLE, *getattr(command, "IDLE", ()))
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:

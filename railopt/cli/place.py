@@ -169,15 +169,14 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
         "--held-out",
         metavar="N",
         type=integer,
-        help="last steps that are scored on and not planned on (default a quarter); 0: score on "
-        "what was planned on",
+        help="last steps for the scores, by a plan on those before (default a quarter); the "
+        "placement that is saved is planned on all steps; 0: score on what was planned on",
     )
     group.add_argument(
         "--rolling",
         metavar="N",
         type=integer,
-        help="plan anew after every N held-out steps, as a server does; the placement that is "
-        "saved is then one more, on all steps",
+        help="plan anew after every N held-out steps, as a server does",
     )
     group.add_argument(
         "--iteration", type=integer, help="plan on this recorded iteration alone, -1 the last"
@@ -441,14 +440,16 @@ def _print(made: PlacementReport, out: Output) -> None:
             f"({'; '.join(sorted({known.by for known in optima}))})"
         )
     out.table(["max/mean of GPUs", "mean", "best step", "worst step", "worst layer"], _scores(made))
-    out.table([f"on step {made.scored_on[-1]}", "before", "after", "gain"], _rows(made))
+    steps = [f"on step {made.scored_on[-1]}", "before", "after", "gain"]
+    out.table(steps, _rows(made), beside=True)
     out.say(
         f"experts moved: {format_bytes(int(made.moved.bytes.sum()))} in all, "
         f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes; {made.new_copies} new "
         f"copies, at least {made.least_new_copies} for as many copies of each expert"
     )
     if made.curve:
-        out.table(["moves per layer", "moves", "at least", "max/mean", "worst layer"], _curve(made))
+        columns = ["moves per layer", "moves", "at least", "max/mean", "worst layer"]
+        out.table(columns, _curve(made), beside=True)
     if made.orphans:
         out.say(
             f"{made.orphans} experts were on no active GPU: they come from one that drains, or "
@@ -482,11 +483,11 @@ def _steps(made: PlacementReport) -> Iterator[str]:
     from railopt.moe.assess import CHUNK
 
     unit = made.records
-    if made.replans > 1:
+    if made.held_out and set(made.scored_on) <= set(made.seen):
+        plans = "a plan" if made.replans == 1 else f"{made.replans} plans, each"
         yield (
-            f"scores: {len(made.scored_on)} {unit} ({_span(made.scored_on)}), {made.replans} "
-            f"plans, each on steps before those it is scored on; this placement: planned on "
-            f"{len(made.seen)} ({_span(made.seen)})"
+            f"scores: {len(made.scored_on)} {unit} ({_span(made.scored_on)}), by {plans} on the "
+            f"steps before; this placement: planned on {len(made.seen)} ({_span(made.seen)})"
         )
     else:
         apart = "which it did not see" if made.held_out else "the same: nothing was held out"

@@ -30,6 +30,7 @@ EPILOG = """example:
 
 
 IDLE = (Idle("force", without=["output"]),)
+MORE = ("max send", "max receive", "staged", "passed on", "scale-up")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         }
         if args.scale_up == "in-time":
             cells["time with scale-up"] = duration(made.time_with_scaleup)
-        output_of(args).table(list(cells), [list(cells.values())])
+        output_of(args).table(list(cells), [list(cells.values())], more=MORE)
     for line in warnings_for(fabric, args.policy):
         note(f"warning: {line}")
     if args.output:

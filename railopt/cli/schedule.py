@@ -5,6 +5,7 @@ files.
 from __future__ import annotations
 
 import argparse
+import textwrap
 
 from railopt.base.arrays import check_suffix, check_targets, kind_of, write_atomic
 from railopt.base.errors import InputError
@@ -41,7 +42,10 @@ HELP = "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)
 EPILOG = (
     """kinds:
 """
-    + "\n".join(f"  {name:13} {kind.help}" for name, kind in KINDS.items())
+    + "\n".join(
+        textwrap.fill(f"  {name:13} {kind.help}", 98, subsequent_indent=" " * 16)
+        for name, kind in KINDS.items()
+    )
     + """
 
 examples:
@@ -163,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
     if args.stages:
         print()
         rows = [[s, size(int(made.lengths[s])), _line(made, s)] for s in range(made.stages)]
-        out.table(["stage", "length", "transfers"], rows)
+        out.table(["stage", "length", "transfers"], rows, beside=True)
     return 0
 
 
@@ -238,7 +242,7 @@ def _print_costs(costs: list[ScheduleCost], links: str, out: Output) -> None:
         for c in costs
     ]
     parts = ["wire us", "start-up", "balance", "redistr.", "total us", "/model's bound"]
-    out.table(["kind", "stages", "excess %", *parts, "synthesis us"], rows)
+    out.table(["kind", "stages", "excess %", *parts, "synthesis us"], rows, more=parts[1:4])
 
 
 def _line(made: Schedule, stage: int) -> str:

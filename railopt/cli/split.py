@@ -134,7 +134,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         columns = ["layer", "batches", "before", "before worst", "after", "after worst", "gap %"]
         columns += ["proved", "copies"] + ["copied", "between nodes"] * bool(args.expert)
-        output_of(args).table(columns, [_cells(row, bool(args.expert)) for row in rows])
+        output_of(args).table(
+            columns,
+            [_cells(row, bool(args.expert)) for row in rows],
+            more=("copied",),
+        )
     if args.certificate:
         stage("checking the certificate")
         done[0].answer.save(args.certificate, force=args.force)

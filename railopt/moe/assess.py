@@ -280,13 +280,15 @@ class PlacementReport:
     """A placement beside the one before (`previous`, else contiguous on active GPUs) and plain
     EPLB.
 
-    seen       recorded iterations that the placement was planned on, and with which decay
-    scored_on  recorded iterations of the scores, none of which the scored plan had seen unless
-               `held_out` is False
-    replans    plans that were made for the scores; of several, `placed` is one more, on all steps
+    placed     the placement that is saved: planned on all steps where steps are held out, unless
+               Ctrl-C struck before
+    seen       recorded iterations that `placed` was planned on, and with which decay
+    scored_on  recorded iterations of the scores; where `held_out`, each was scored by a plan on
+               steps before it
+    replans    plans that were made for the scores
     scores     of "before", "eplb" (plain, on the sum of the same steps, with `eplb_replicas`) and
                "after"
-    sides      links and time of "before" and "after", on the last of `scored_on`
+    sides      links and time of "before" and "after", as it was scored, on the last of `scored_on`
     chunk      largest chunk on the rails of `sides`
     groups     expert groups that were to stay on one node each
     moved      what the change sends between GPUs, `new_copies` copies; no placement with as many
@@ -467,10 +469,11 @@ def compare(
     setting = _setting(trace, fabric, question, sized)
     made = trials(trace, question)
     scores, placed, shown = _scores(setting, made, tell)
-    last = made[-1]
-    if len(made) > 1:  # what was scored are its predecessors
+    last, judged = made[-1], placed.placement
+    every = range(len(trace.iterations))
+    if question.only is None and last.seen != every and not placed.interrupted:
         tell("the plan on all steps")
-        last = Fold(range(len(trace.iterations)), last.scored)
+        last = Fold(every, last.scored)
         placed, shown = setting.planned(last)
     tell("the links")
     links = setting.links
@@ -493,10 +496,10 @@ def compare(
         links.chunk,
         placed,
         scores,
-        setting.slots(placed.placement),
+        setting.slots(judged),
         {
             "before": assess(trace, model, start, links, **common, style="deepspeed", rule=first),
-            "after": assess(trace, model, placed.placement, links, **common, rule=rule),
+            "after": assess(trace, model, judged, links, **common, rule=rule),
         },
         *_moves(trace, placed.placement, start, sized.expert_bytes(), active),
         _curve(question, shown.counts.sum(axis=1), model) if question.curve else (),

@@ -9,7 +9,8 @@ from fractions import Fraction
 
 import pytest
 
-from railopt.base.tables import FORMS, duration, lines, percent, render, size, table
+from railopt.base.errors import InputError
+from railopt.base.tables import FORMS, duration, lines, percent, pick, rate, render, size, table
 
 
 def test_columns_are_as_wide_as_they_must_be() -> None:
@@ -68,8 +69,9 @@ def test_csv_reads_back_and_has_plain_numbers() -> None:
 def test_latex_is_a_booktabs_tabular_of_plain_ascii() -> None:
     text = render(["a_b", "gap %"], [[cell, "1"] for cell in HOSTILE], "ten % é", form="latex")
     assert text.isascii()
-    assert text.startswith("% ten % ?\n% \\usepackage{booktabs}\n\\begin{tabular}{lr}\n\\toprule\n")
-    assert text.endswith("\\bottomrule\n\\end{tabular}\n")
+    assert text.startswith("% \\usepackage{booktabs,siunitx}\n\\begin{table}\n\\centering\n")
+    assert "\\caption{ten \\% ?}\n\\begin{tabular}{lS}\n\\toprule\n" in text
+    assert text.endswith("\\bottomrule\n\\end{tabular}\n\\end{table}\n")
     body = text.split("\\midrule\n")[1].split("\\bottomrule")[0].splitlines()
     assert len(body) == len(HOSTILE)
     for line in body:
@@ -91,3 +93,38 @@ def test_markdown_keeps_its_columns() -> None:
 
 def test_a_quantity_is_its_text() -> None:
     assert f"{duration(Fraction(1, 80))} {size(1536)}" == "12.5ms 1.50KiB"
+
+
+def test_latex_has_one_unit_per_column_and_plain_numbers() -> None:
+    rows = [
+        ["a", duration(Fraction(1, 80)), size(3 << 20), rate(50_000_000_000), percent(None), "x1"],
+        ["b", duration(Fraction(1, 80_000)), size(512 << 10), "-", percent(Fraction(1, 3)), "y"],
+    ]
+    text = render(["p", "time", "size", "rate", "gap %", "what"], rows, form="latex")
+    assert "\\begin{tabular}{lSSSSr}" in text
+    head, _, *body = text.splitlines()[3:-2]
+    assert head == (
+        r"p & {time (\unit{\milli\second})} & {size (\unit{\mebi\byte})} & "
+        r"{rate (\unit{\giga\bit\per\second})} & {gap \%} & what \\"
+    )
+    assert body == [
+        r"a & 12.5 & 3 & 400 & {-} & x1 \\",
+        r"b & 0.0125 & 0.5 & {-} & 33.3 & y \\",
+    ]
+    assert "caption" not in text
+
+
+def test_long_cells_take_several_lines() -> None:
+    words = "every sender is balanced and one receiver is not"
+    made = lines(["id", "statement", "s"], [["T1", words, 12], ["T2", "x", 3]], left=2, width=30)
+    assert max(map(len, made)) <= 30
+    assert [line[-2:] for line in made if line.startswith("T")] == ["12", " 3"]
+    assert " ".join(" ".join(line[4:26].split()) for line in made[2:-1]) == words
+    assert lines(["a"], [["x" * 50]], width=20)[2:] == ["x" * 20, "x" * 20, "x" * 10]
+
+
+def test_columns_by_name() -> None:
+    columns = ["policy", "max send", "gap %"]
+    assert pick(columns, ["gap", "max-send", "Policy"]) == [2, 1, 0]
+    with pytest.raises(InputError, match="'bond' is no column; known columns: policy, max send"):
+        pick(columns, ["policy", "bond"])

@@ -43,6 +43,12 @@ TABLES = {
     "results": ["results", "results"],
     "hybrid": ["hybrid"],
 }
+LONG = {
+    "gap moved": [*TABLES["gap"], "--moved"],
+    "place": ["place", "drift:steps=4", "--nodes", "2", "--gpus", "2", "--model", "mixtral-8x7b"],
+    "prove id": ["prove", "--quick", "--id", "T2"],
+    "demo": ["demo"],
+}
 NO_FORMAT = {
     "fabric",
     "report",
@@ -96,6 +102,45 @@ def test_every_table_in_every_form(
             head, *rows = csv.reader(io.StringIO(block))
             assert rows
             assert {len(row) for row in rows} == {len(head)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [*sorted(TABLES), "gap moved", "place", "prove id", "demo"])
+def test_every_line_fits_a_screen(
+    railopt_cli: Cli, files: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(files)
+    monkeypatch.setenv("COLUMNS", "100")
+    ran = railopt_cli(*{**TABLES, **LONG}[command])
+    assert ran.code == 0, ran.err
+    assert [line for line in ran.out.splitlines() if len(line) > 100] == []
+
+
+def test_help_fits_a_screen(railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for command in COMMANDS:
+        text = _parser(command).commands[command].format_help()
+        assert [line for line in text.splitlines() if len(line) > 100] == [], command
+
+
+def test_columns_are_chosen_by_name(railopt_cli: Cli) -> None:
+    line = ("gap", *SMALL, "--policy", "lpt", "--chunk", "1KiB", "--limit", "0s")
+    usual = railopt_cli(*line).out.splitlines()[0].split("  ")
+    wide = railopt_cli(*line, "--wide").out.splitlines()[0]
+    assert "best %" not in usual
+    assert "best %" in wide
+    assert railopt_cli(*line, "--columns", "gap,chunks,policy").out.splitlines() == [
+        "gap %  chunks  policy",
+        "-----  ------  ------",
+        "    0      24  lpt",
+    ]
+    ran = railopt_cli(*line, "--columns", "policy,bond")
+    assert ran.code == 1
+    assert "lpt" in ran.out
+    assert "--columns: 'bond' is no column; known columns: policy, chunk," in ran.err
+    ran = railopt_cli(*line, "--columns", "policy", "--json")
+    assert ran.code == 1
+    assert "--columns can't do anything with --format json: leave it out" in ran.err
 
 
 def test_every_command_with_a_table_takes_a_format() -> None:

@@ -65,7 +65,7 @@ def test_gap(tmp_path: Path, railopt_cli: Cli) -> None:
 def test_gap_of_plans_prints_a_table_that_keeps_two_facts_apart(
     saved: Path, railopt_cli: Cli
 ) -> None:
-    ran = railopt_cli("gap", saved, "--limit", "20s")
+    ran = railopt_cli("gap", saved, "--limit", "20s", "--wide")
     assert ran.code == 0
     head, _, row = ran.out.splitlines()
     start = head.index("gap %")

@@ -500,6 +500,6 @@ def test_plan_says_what_it_moves_inside_nodes(railopt_cli: Cli) -> None:
         rows[policy] = json.loads(ran.out)
     assert rows["own-nic"]["staged"] == 0
     assert rows["spill"]["staged"] < rows["lpt"]["staged"]
-    shown = railopt_cli(*line, "--policy", "spill", "--scale-up", "in-time").out
+    shown = railopt_cli(*line, "--policy", "spill", "--scale-up", "in-time", "--wide").out
     assert "passed on" in shown
     assert railopt_cli(*line, "--scale-up", "never").code == 1

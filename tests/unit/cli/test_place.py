@@ -79,7 +79,8 @@ def test_the_table_names_every_policy(trace: str, capsys: pytest.CaptureFixture[
     assert main(["place", trace, *FABRIC]) == 0
     out = capsys.readouterr().out
     for text in (
-        "planned on 1 training iteration (5), scored on 1 (6), which it did not see",
+        "scores: 1 training iterations (6), by a plan on the steps before; this placement: "
+        "planned on 2 (5 to 6)",
         "eplb, ",
         "busiest NIC, pxn",
         "dispatch time, equitable",
@@ -190,7 +191,7 @@ def test_planning_on_one_iteration_and_evaluating_on_another(
     assert (ahead["held_out"], fresh["held_out"]) == (True, False)
     assert main(["place", trace, *FABRIC, "--json"]) == 0
     held_out = json.loads(capsys.readouterr().out)
-    assert (held_out["planned_on"], held_out["scored_on"]) == ([5], [6])
+    assert (held_out["planned_on"], held_out["scored_on"]) == ([5, 6], [6])
     assert held_out["after"] == ahead["after"]
 
 
@@ -302,7 +303,7 @@ def test_times_of_training_are_not_given_for_serving(
     options = [*FABRIC, "--model", "mixtral-8x7b", "--planner", "replicate", "--rolling", "1"]
     assert main(["place", str(tmp_path / "load.npy"), *options, "--held-out", "2"]) == 0
     out = capsys.readouterr().out
-    assert "scores: 2 loads (3 to 4), 2 plans, each on steps before those it is scored on" in out
+    assert "scores: 2 loads (3 to 4), by 2 plans, each on the steps before" in out
     assert "iteration" not in out.replace("iterations", "")
     gantt = ["--gantt", str(tmp_path / "g.svg")]
     assert main(["place", str(tmp_path / "load.npy"), *options, "--held-out", "2", *gantt]) == 1
@@ -438,7 +439,7 @@ def test_with_another_number_of_replicas_what_is_dear_stays(
     replicas: str, new: int, trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = str(tmp_path / "before.json")
-    options = [*FABRIC, "--planner", "replicate"]
+    options = [*FABRIC, "--planner", "replicate", "--iteration", "5"]
     assert main(["place", trace, *options, "--replicas", "12", "--sglang", before]) == 0
     capsys.readouterr()
     more = ["--replicas", replicas, "--previous", before, "--move-weight", "1e9", "--json"]

@@ -113,6 +113,19 @@ def test_on_a_drifting_trace_replicate_beats_plain_eplb_on_the_same_steps() -> N
     assert compare(drifting(), FABRIC, sum_only).scores["after"].mean > ours.mean
 
 
+def test_the_saved_placement_is_planned_on_all_steps_and_scores_are_of_unseen_ones() -> None:
+    trace = drifting()
+    made = compare(trace, FABRIC, PlacementQuestion("replicate", replicas=24))
+    assert made.held_out
+    assert (made.seen, made.scored_on) == (list(range(16)), [12, 13, 14, 15])
+    every = compare(trace, FABRIC, PlacementQuestion("replicate", replicas=24, rolling=1))
+    np.testing.assert_array_equal(made.placed.placement.holds, every.placed.placement.holds)
+    before = Trace(trace.counts[:12], 2, 400, 64, meta=META)
+    judged = compare(before, FABRIC, PlacementQuestion("replicate", replicas=24))
+    unseen = scored(trace.counts[12:], judged.placed.placement, made.rule)
+    np.testing.assert_array_equal(made.scores["after"].ratio, unseen.ratio)
+
+
 def test_planning_on_a_sum_is_planning_on_its_mean() -> None:
     one = drifting(1)
     trace = Trace(np.repeat(one.counts, 5, axis=0), 2, 400, 64, meta=META)
