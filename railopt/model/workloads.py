@@ -25,7 +25,7 @@ import numpy as np
 from railopt.base.arrays import MAX_TOTAL, Array, Floats, Ints
 from railopt.base.dice import Dice, exp, falling, ln
 from railopt.base.errors import InputError, did_you_mean
-from railopt.base.units import parse_bytes, parse_integer, parse_number, shown
+from railopt.base.units import parse_bytes, parse_integer, parse_number, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.routed import MAX_EXPERTS, Drift, MaxVio, Megatron, Routed, Routing
 from railopt.model.routed import count_gpus as _count
@@ -250,7 +250,7 @@ def workload(spec: str, fabric: Fabric, **more: Any) -> Traffic | Routed:
     name, _, rest = spec.partition(":")
     if name not in WORKLOADS:
         raise InputError(
-            f"unknown workload {shown(name)}; known workloads: {', '.join(WORKLOADS)}"
+            f"unknown workload {quoted(name)}; known workloads: {', '.join(WORKLOADS)}"
             f"{did_you_mean(name, WORKLOADS)}"
         )
     known = {
@@ -262,18 +262,18 @@ def workload(spec: str, fabric: Fabric, **more: Any) -> Traffic | Routed:
     for item in filter(None, rest.split(",")):
         key, equals, text = item.partition("=")
         if key in known and not equals:
-            raise InputError(f"{shown(spec)}: found {shown(item)}, expected {key}=VALUE")
+            raise InputError(f"{quoted(spec)}: found {quoted(item)}, expected {key}=VALUE")
         if key not in known:
             raise InputError(
-                f"{shown(spec)}: unknown option {shown(item)}; {name} takes "
+                f"{quoted(spec)}: unknown option {quoted(item)}; {name} takes "
                 f"{', '.join(f'{k}={v}' for k, v in known.items())}{did_you_mean(key, known)}"
             )
         if key in options:
-            raise InputError(f"{shown(spec)}: {key} is given twice")
-        options[key] = _value(text, known[key], f"{shown(spec)}: {key}")
+            raise InputError(f"{quoted(spec)}: {key} is given twice")
+        options[key] = _value(text, known[key], f"{quoted(spec)}: {key}")
     twice = sorted(set(options) & set(more))
     if twice:
-        raise InputError(f"{shown(spec)}: {twice[0]} is not for the spec to give")
+        raise InputError(f"{quoted(spec)}: {twice[0]} is not for the spec to give")
     return WORKLOADS[name](fabric, **options, **more)
 
 

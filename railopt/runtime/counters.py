@@ -22,7 +22,7 @@ import numpy as np
 
 from railopt.base.arrays import Ints, read_text
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.base.units import INT64_MAX, parse_integer, parse_rate, shown
+from railopt.base.units import INT64_MAX, parse_integer, parse_rate, quoted
 from railopt.files.openmetrics import Sample, parse
 from railopt.runtime.naming import Naming, in_natural_order
 from railopt.runtime.senders.report import LinkReport, Place
@@ -161,7 +161,7 @@ def _sysfs_lines(text: str, name: str) -> Iterator[tuple[str, str, int]]:
             if what == "rate":
                 rate = _PORT_RATE.match(match["value"])
                 if rate is None:
-                    raise InputError(f"{shown(match['value'])}: expected e.g. 400 Gb/sec (4X NDR)")
+                    raise InputError(f"{quoted(match['value'])}: expected e.g. 400 Gb/sec (4X NDR)")
                 number = parse_rate(f"{rate[1]}Gb/s")
             else:
                 number = WORD * parse_integer(match["value"], "counter", low=0)

@@ -20,7 +20,7 @@ import numpy as np
 
 from railopt.base.arrays import Ints
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.base.units import parse_number, parse_rate, shown
+from railopt.base.units import parse_number, parse_rate, quoted
 from railopt.model.fabric import MAX_NICS, Fabric
 from railopt.runtime.naming import SIDE_NAMES, Naming, Place
 
@@ -72,7 +72,7 @@ def _number(key: str, value: str, name: str) -> Fraction:
         number = MAX_NUMBER
     if not -MAX_NUMBER < number < MAX_NUMBER:
         raise FormatError(
-            f"{name}: {key} is {shown(value)}, expected a number below 1e15"
+            f"{name}: {key} is {quoted(value)}, expected a number below 1e15"
         ) from None
     return number
 
@@ -229,7 +229,7 @@ def rounded(fabric: Fabric, step: str) -> Fabric:
     except InputError as error:
         raise InputError(f"{error} (a step: 1% of the middle rate, or a rate: 5Gb/s)") from error
     if not 0 < width <= middle:
-        raise InputError(f"a step of {shown(step)}: expected above 0, and at most the middle rate")
+        raise InputError(f"a step of {quoted(step)}: expected above 0, and at most the middle rate")
     return replace(fabric, tx=_nearest(fabric.tx, width), rx=_nearest(fabric.rx, width))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from railopt.moe.assess import scored_map
-from railopt.moe.placement import improve, naming, packing, repair, settled
+from railopt.moe.placement import improve, naming, old_map, packing, repair
 from railopt.moe.placement.eplb import eplb
 from railopt.moe.placement.packing import balance, packed
 from railopt.moe.placement.repair import FewMoves
@@ -91,7 +91,7 @@ def _moves(seed: int) -> Iterator[Row]:
     old = rebalance(load, 288, 1, 1, 32)[0]
     later = load * np.exp(0.05 * rng.normal(size=load.shape))
     fresh = rebalance(later, 288, 1, 1, 32)[0]
-    named = settled.settled(fresh, old, 32, 32)
+    named = old_map.least_change(fresh, old, 32, 32)
     within = rebalance(later, 288, 1, 1, 32, old, FewMoves(1.02, 1.02))[0]
     best = rebalance(later, 288, 1, 1, 32, old, FewMoves(moves=75))[0]
 
@@ -99,8 +99,8 @@ def _moves(seed: int) -> Iterator[Row]:
         return f"{moved(plan, old, 32):.1f} moves, {balance(later, plan, 32).mean():.4f}"
 
     yield (
-        "settled",
-        source_lines(settled),
+        "least_change",
+        source_lines(old_map),
         f"anew {scored(fresh)} -> {scored(named)}",
     )
     yield (

@@ -65,7 +65,7 @@ def _swaps(seeds: list[int]) -> Iterator[tuple[str, str]]:
     spill = import_module("railopt.policies.spill")
     left_out: dict[str, dict[ModuleType, dict[str, Any]]] = {
         "": {},
-        "relieve": {spill: {"_relieved": lambda *args: spill._settled(*args)}},
+        "relieve": {spill: {"_relieved": lambda *args: spill._pressed(*args)}},
         "trade_home": {spill_swaps: {"trade_home": lambda *_: 0}},
     }
     cases = list(product((3, 4, 8), (4, 8), ("flow", "4MiB", "1MiB"), ("1", "0.5"), seeds[:6]))

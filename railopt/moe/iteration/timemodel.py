@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Ints, frozen, total
 from railopt.base.errors import InputError
-from railopt.base.units import PS_PER_S, parse_rate, shown
+from railopt.base.units import PS_PER_S, parse_rate, quoted
 from railopt.model.fabric import Fabric
 
 MAX_PS = 1 << 56  # a time of one thing: 20 hours
@@ -98,7 +98,7 @@ class TimeModel:
                 raise InputError(f"{name} = {getattr(self, name)}: a time can't be negative")
             if getattr(self, name) > MAX_PS:
                 raise InputError(
-                    f"{name} = {shown(getattr(self, name))}: at most {MAX_PS} ps are possible"
+                    f"{name} = {quoted(getattr(self, name))}: at most {MAX_PS} ps are possible"
                 )
 
     @property

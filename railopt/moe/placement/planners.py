@@ -14,7 +14,7 @@ import numpy as np
 
 from railopt.base.arrays import Bools, Floats, Int32s, Ints, frozen
 from railopt.base.errors import InputError
-from railopt.base.units import shown
+from railopt.base.units import quoted
 from railopt.evidence.bracket import Bracket
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.placement import optimum, prophet
@@ -209,7 +209,9 @@ def place(
     if callable(planner):
         return planner(problem)
     if planner not in PLANNERS:
-        raise InputError(f"unknown planner {shown(planner)}; known planners: {', '.join(PLANNERS)}")
+        raise InputError(
+            f"unknown planner {quoted(planner)}; known planners: {', '.join(PLANNERS)}"
+        )
     if problem.active is not None and planner not in KNOW_ACTIVE:
         raise InputError(
             f"{planner} places on all GPUs, and some are not active: use one of "
