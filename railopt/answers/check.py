@@ -386,7 +386,7 @@ def _traffic(traffic: Given, fabric: Fabric) -> Traffic:
 def _traffics(
     traffic: Given, problem: Mapping[str, Any], gpus: int | None = None
 ) -> Iterator[tuple[int | None, Traffic]]:
-    """(GPUs a node, traffic) for a certificate, which may not say how many there are: None where
+    """(GPUs per node, traffic) for a certificate, which may not say how many there are: None where
     the traffic says it itself; what is generated, for `gpus`, or for all numbers that are tried.
     """
     if isinstance(traffic, Traffic):

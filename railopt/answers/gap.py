@@ -293,7 +293,7 @@ def policy_gaps(
     report: Callable[[str, Progress], None] | None = None,
 ) -> Iterator[GapRow]:
     """Every policy at every chunk size ("flow": whole flows), each once, one row at a time, size by
-    size; they end with the size at which Ctrl-C struck.  `report` gets the size and where its
+    size; they end with the size during which Ctrl-C came.  `report` gets the size and where its
     solve stands.
     """
     from railopt.solver.local.deadline import time_limit

@@ -108,7 +108,7 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> 
 
 
 def never_changes(array: Array) -> bool:
-    """Whether nobody can write to it: it is no view of an array that is writable."""
+    """Whether it is read-only, and so is the array that it is a view of."""
     part: Any = array
     while isinstance(part, np.ndarray):
         if part.flags.writeable:

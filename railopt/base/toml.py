@@ -53,7 +53,7 @@ def read(
 
 
 def only(data: Any, known: set[str], where: str) -> None:
-    """Refuse what is not a table, and keys that nobody knows."""
+    """Refuse what is not a table, and unknown keys."""
     if not isinstance(data, Mapping):
         raise InputError(f"{where}: expected a table, found {quoted(data)}")
     unknown = sorted(set(data) - known)

@@ -1,7 +1,7 @@
 """Traffic as tables that other programs make: CSV text, DataFrames, tensors -> plain arrays.
 
-square      one row a source, one column a destination, `[source GPU, destination GPU]`, in bytes;
-            a row of labels above and a column of labels before it may be there or not
+square      one row per source, one column per destination, `[source GPU, destination GPU]`, in
+            bytes; a row of labels above and a column of labels before it may be there or not
 long form   columns `src`, `dst`, `bytes` in any order, named in the first row, or in a comment
             above it as numpy.savetxt writes them; pairs that are not listed send nothing, pairs
             that are listed twice are added up

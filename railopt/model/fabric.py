@@ -296,7 +296,8 @@ class Fabric(Value):
         every = sum(isinstance(nic, Mapping) and "node" not in nic for nic in nics)
         if every > fabric.rails:
             raise InputError(
-                f"{every} tables [[nic]] name no node: expected one a rail, at most {fabric.rails}"
+                f"{every} tables [[nic]] name no node: expected one per rail, at most "
+                f"{fabric.rails}"
             )
         for nic in nics:
             fabric._set_nic(nic, tx, rx)

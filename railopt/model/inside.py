@@ -39,7 +39,7 @@ class Inside(Value):
     pair   bytes per second from one GPU to one other over scale-up, or None where only a GPU's own
            port limits it (a crossbar such as NVSwitch)
     far    bytes per second that a GPU would get through a NIC that it is not near, alone; None
-           where nobody measured it.  `far_together`: the same of a near and a far NIC, each, when
+           where it was not measured.  `far_together`: the same of a near and a far NIC, each, when
            both are used at once.  Known, shown and saved, and why no plan uses a far NIC directly
     """
 
@@ -82,7 +82,7 @@ class Inside(Value):
 
     @classmethod
     def usual(cls, gpus: int, rails: int) -> Inside:
-        """GPUs and NICs in order: as many NICs a GPU, or GPUs a NIC, as there are."""
+        """GPUs and NICs in order: as many NICs per GPU, or GPUs per NIC, as there are."""
         near = np.zeros((gpus, rails), np.bool_)
         for gpu in range(gpus):
             first, past = gpu * rails // gpus, (gpu + 1) * rails // gpus
@@ -139,9 +139,9 @@ def toml_rate(rate: int) -> str:
 
 
 def near_matrix(near: Any, gpus: int, rails: int) -> npt.NDArray[np.bool_]:
-    """bool [gpus, rails] from a list of GPUs a rail."""
+    """bool [gpus, rails] from a list of GPUs per rail."""
     if gpus * rails > MAX_PLACES:
-        raise InputError(f"{gpus} GPUs x {rails} rails a node: more than {MAX_PLACES} places")
+        raise InputError(f"{gpus} GPUs x {rails} rails per node: more than {MAX_PLACES} places")
     if not isinstance(near, list) or len(near) != rails:
         raise InputError(
             f"near = {quoted(near)}: expected a list of GPUs for each of {rails} rails"

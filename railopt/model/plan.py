@@ -86,7 +86,7 @@ class Plan(Value):
                 )
         if len(self.rail) != len(chunks):
             raise InputError(
-                f"{len(self.rail)} rails for {len(chunks)} chunks: expected one a chunk"
+                f"{len(self.rail)} rails for {len(chunks)} chunks: expected one per chunk"
             )
         if not len(chunks):
             return

@@ -73,8 +73,8 @@ class Tokens(Value):
         most = int(self.number.max(initial=0))
         if self.number.min(initial=1) < 1 or most * self.token_bytes >= MAX_TOTAL:
             raise InputError(
-                f"{self.number.min()} to {most} tokens of {self.token_bytes} bytes a row: expected "
-                f"at least 1 token and less than 2**62 bytes"
+                f"{self.number.min()} to {most} tokens of {self.token_bytes} bytes per row: "
+                f"expected at least 1 token and less than 2**62 bytes"
             )
         whole = self.chunks("flow")  # which checks the rest
         for name in ("src_gpu", "dst", "targets"):
@@ -130,7 +130,7 @@ class Tokens(Value):
         own, needs = frozen(source, np.int32, "source", 1), frozen(target, np.int32, "target", 2)
         everywhere = fabric.nodes * fabric.gpus
         if len(own) != len(needs):
-            raise InputError(f"{len(own)} sources for {len(needs)} tokens: expected one a token")
+            raise InputError(f"{len(own)} sources for {len(needs)} tokens: expected one per token")
         for name, gpu in (("source", own), ("target", needs)):
             if gpu.size and (gpu.min() < 0 or gpu.max() >= everywhere):
                 raise InputError(

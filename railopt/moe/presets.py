@@ -56,11 +56,6 @@ class Preset:
         """Forward FLOPs of one token in the rest of the layer, attention scores left out."""
         return 2 * self.dense_params
 
-    @property
-    def token_flops(self) -> int:
-        """Forward FLOPs of one token in all MoE layers."""
-        return self.layers * (self.dense_flops + self.top_k * self.expert_flops)
-
     def model(
         self,
         fabric: Fabric,
