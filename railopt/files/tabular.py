@@ -223,7 +223,7 @@ def _triple(line: str, where: str) -> list[int]:
 
 
 def scatter(src: Ints, dst: Ints, size: Ints, ranks: int) -> Ints:
-    """Long form, one entry a pair -> int64 [ranks, ranks]; the same pair twice is added up."""
+    """Long form, one entry per pair -> int64 [ranks, ranks]; the same pair twice is added up."""
     parse_integer(ranks, "number of GPUs", low=1, high=MAX_RANKS)
     for side, column in (("src", src), ("dst", dst)):
         if len(column) and (column.min() < 0 or column.max() >= ranks):

@@ -146,7 +146,7 @@ def _files(path: str) -> list[Path]:
         words = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{printable(path)}: {words}") from error
     if not 0 < len(found) <= MAX_FILES:
-        raise InputError(f"{printable(path)}: {len(found)} files: expected one a node")
+        raise InputError(f"{printable(path)}: {len(found)} files: expected one per node")
     return found
 
 

@@ -87,7 +87,7 @@ class Naming(NamedTuple):
         found = [self._apart(name) for name in names]
         devices = self.devices or in_natural_order([device for _, device, _ in found])
         if len(devices) > MAX_RAILS:
-            raise InputError(f"{len(devices)} devices: expected at most {MAX_RAILS}, one a rail")
+            raise InputError(f"{len(devices)} devices: expected at most {MAX_RAILS}, one per rail")
         rail = {device: n for n, device in enumerate(devices)}
         for name, (_, device, _) in zip(names, found, strict=True):
             if device not in rail:

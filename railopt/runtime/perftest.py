@@ -174,7 +174,7 @@ def fabric_from(
     measured = gathered.measured
     if not measured:
         raise InputError(
-            "no reports: expected one a NIC, e.g. node0_rail0.json node0_rail1.json ..."
+            "no reports: expected one per NIC, e.g. node0_rail0.json node0_rail1.json ..."
         )
     rates: dict[tuple[int, int, str], int] = {}
     for m in measured:

@@ -103,7 +103,7 @@ def _link_times(gating: Gating, copies: Bools) -> tuple[list[Fraction], list[Fra
     if chosen.shape != expert.shape or chosen.dtype != np.bool_:
         raise InputError(
             f"copies of shape {chosen.shape} and type {chosen.dtype}: expected {len(expert)} "
-            f"truths, one a pair"
+            f"truths, one per pair"
         )
     home, tokens = gating.home[expert], gating.tokens[centre, expert]
     loads = np.zeros((4, len(gating.rate)), np.int64)

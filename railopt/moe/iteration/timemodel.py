@@ -88,7 +88,7 @@ class TimeModel:
             if len(rates) != self.nodes or rates.min() < 0:
                 raise InputError(
                     f"{name} = {rates.tolist()}: expected {self.nodes} times of at least 0 ps, "
-                    f"one a node"
+                    f"one per node"
                 )
             object.__setattr__(self, name, rates)
             if rates.max() > MAX_PS:

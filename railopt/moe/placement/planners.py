@@ -42,7 +42,7 @@ class PlacementProblem:
     slots     experts a GPU may hold: its memory
     groups    expert groups that `replicate` keeps on one node
     previous  the placement before, up to date on its GPUs (serving)
-    limit_s   seconds a layer that `optimal` may take
+    limit_s   seconds per layer that `optimal` may take
     active    bool [GPU]: GPUs that may hold experts (None: all); `contiguous`, `replicate` and
               `pro-prophet` know it
     costs     float64 [source GPU, GPU], of a token: which GPU is which under `replicate`, after
@@ -149,7 +149,7 @@ class PlacementProblem:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(nodes, GPUs a node) of the active ones; one node where nodes differ."""
+        """(nodes, GPUs per node) of the active ones; one node where nodes differ."""
         each = np.bincount(self.on // self.model.gpus, minlength=self.model.nodes)
         each = each[each > 0]
         return (len(each), int(each[0])) if np.all(each == each[0]) else (1, len(self.on))

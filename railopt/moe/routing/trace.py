@@ -205,7 +205,7 @@ class Trace:
                 else f"use a fabric of {self.ranks} GPUs or another trace"
             )
             raise InputError(
-                f"the trace is for {self.ranks} source ranks, expected {ranks}, one a GPU: {hint}"
+                f"the trace is for {self.ranks} source ranks, expected {ranks}, one per GPU: {hint}"
             )
         if experts is not None and experts != self.experts:
             raise InputError(
