@@ -134,7 +134,7 @@ ROOMS = {
         "moe.placement.repair",
         "moe.placement.moves",
         "moe.placement.eplb",
-        "moe.placement.settled",
+        "moe.placement.old_map",
         "moe.placement.naming",
         "moe.placement.vllm",
         "moe.placement.vllm_plugin",

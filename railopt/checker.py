@@ -1,4 +1,4 @@
-"""The trusted kernel: re-checks certificates (JSON) and plans (.npz) with integers and fractions.
+"""The trusted checker: re-checks certificates (JSON) and plans (.npz) with integers and fractions.
 
     python3 -S railopt/checker.py FILE...       exit 0: all hold, 4: one fails, 1: one is unreadable
 
@@ -59,7 +59,7 @@ Witness = dict[str, Any]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the kernel found.
+    """What the checker found.
 
     ok        the file shows what it claims
     proved    its plan or assignment is optimal: the value meets a bound whose witness was checked

@@ -4,7 +4,7 @@
     and plans           checker that is proved in Coq (railopt/evidence/verified.py)
     stages of plans     that they are free of incast, here
     schedules           by their constructor: stages, peers and bytes
-    counterexamples     replayed: by the kernel, or by the exact evaluators of railopt.symbolic
+    counterexamples     replayed: by the checker, or by the exact evaluators of railopt.symbolic
 
 The message of a verdict says by what.
 """
@@ -59,7 +59,7 @@ def check(
 ) -> Verdict:
     """Check a file, or a value, and that it is about this traffic (a `Traffic`, a file or a spec).
 
-    verified   by `railopt-verified` instead of the kernel: certificates, plans and
+    verified   by `railopt-verified` instead of the checker: certificates, plans and
                counterexamples in files
 
     Raises InputError for what can't be read, and for traffic that `what` can't be held against.
@@ -110,7 +110,7 @@ def check_all(files: Iterable[str | os.PathLike[str]]) -> Checked:
 
 
 def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict:
-    """`checker` stands in for the kernel."""
+    """`checker` is called in place of `check_certificate`."""
     name = printable(path)
     if kind_of(path) == "schedule":
         _refuse(checker, name, "a schedule")
@@ -154,7 +154,7 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
 
 
 def _refuse(checker: Checker | None, name: str, what: str) -> None:
-    """What only the kernel and Python check is not said to be verified."""
+    """What only the checker and Python check is not said to be verified."""
     if checker is not None:
         raise InputError(f"{name}: {NAME} does not know {what}: check it without --verified")
 
@@ -182,7 +182,7 @@ def _need_same(verdict: Verdict, content: str, name: str) -> None:
 
 
 def _computed(plan: Plan) -> Verdict:
-    """The kernel's verdict on a plan in memory."""
+    """The checker's verdict on a plan in memory."""
     fabric, chunks = plan.fabric, plan.chunks
     columns = [column.tolist() for column in (chunks.src, chunks.dst, chunks.size, plan.rail)]
     try:
@@ -386,7 +386,7 @@ def _traffic(traffic: Given, fabric: Fabric) -> Traffic:
 def _traffics(
     traffic: Given, problem: Mapping[str, Any], gpus: int | None = None
 ) -> Iterator[tuple[int | None, Traffic]]:
-    """(GPUs a node, traffic) for a certificate, which may not say how many there are: None where
+    """(GPUs per node, traffic) for a certificate, which may not say how many there are: None where
     the traffic says it itself; what is generated, for `gpus`, or for all numbers that are tried.
     """
     if isinstance(traffic, Traffic):
@@ -412,7 +412,7 @@ def _traffics(
 # ---------------------------------------------------------------- counterexamples
 
 BY = {
-    "plan": "value and optimum by the kernel",
+    "plan": "value and optimum by the checker",
     "flow": "by a flow and a cut of one size, exactly evaluated",
     "fast": "by FAST's phases, exactly evaluated",
 }
@@ -421,8 +421,9 @@ BY = {
 def _counterexample(
     path: Path, record: Any, content: str, traffic: Given | None, checker: Checker | None
 ) -> Verdict:
-    """Replay a counterexample: its bad plan costs more than the claim allows.  `checker` stands in
-    for the kernel; that the plan meets the claim's hypotheses is replayed here.
+    """Replay a counterexample: its bad plan costs more than the claim allows.  `checker` is
+    called in place of `check_certificate`; that the plan meets the claim's hypotheses is replayed
+    here.
     """
     need("sympy", "a counterexample's replay")
     from railopt.symbolic.search import counterexamples

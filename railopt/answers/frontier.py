@@ -1,6 +1,6 @@
 """Time against bytes moved inside nodes: what is possible at all, and where each policy stands.
 
-No plan that takes a time moves fewer bytes than the *front* says there, by prices that the kernel
+No plan that takes a time moves fewer bytes than the *front* says there, by prices that the checker
 re-checks.  Prices found for one time prove something of every other (`MovedBound.at`), so the
 front between the times that were looked at is the best of what all of them prove.
 """

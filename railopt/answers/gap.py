@@ -293,7 +293,7 @@ def policy_gaps(
     report: Callable[[str, Progress], None] | None = None,
 ) -> Iterator[GapRow]:
     """Every policy at every chunk size ("flow": whole flows), each once, one row at a time, size by
-    size; they end with the size at which Ctrl-C struck.  `report` is told the size and where its
+    size; they end with the size during which Ctrl-C came.  `report` gets the size and where its
     solve stands.
     """
     from railopt.solver.local.deadline import time_limit
@@ -301,9 +301,9 @@ def policy_gaps(
     limit_s, seed = time_limit(limit_s, 0), whole_number(seed, "seed", 0, INT64_MAX)
     policies = list(dict.fromkeys(policies))
     for size in dict.fromkeys(sizes):
-        told = None if report is None else partial(report, size)
-        bound, plans = _planned(fabric, traffic, policies, size, told)
-        shared = _fastest_report(plans, bound, limit_s, seed, told)
+        sized = None if report is None else partial(report, size)
+        bound, plans = _planned(fabric, traffic, policies, size, sized)
+        shared = _fastest_report(plans, bound, limit_s, seed, sized)
         for plan in plans:
             yield GapRow(size, f"{plan.policy}-{size}", replace(shared, plan=plan))
         if shared.interrupted:
@@ -317,7 +317,7 @@ def _planned(
     size: str,
     report: Callable[[Progress], None] | None,
 ) -> tuple[Bound, list[Plan]]:
-    """The closed-form bound of the chunks, and a plan by each policy; `report` is told the bound
+    """The closed-form bound of the chunks, and a plan by each policy; `report` gets the bound
     before the first of them.
     """
     from railopt.solver.coupled.race import Progress
@@ -349,8 +349,8 @@ def file_gaps(
     """As `policy_gaps`, for saved plans."""
     for path in paths:
         loaded = Plan.load(path)
-        told = None if report is None else partial(report, str(path))
-        (found,) = gaps([loaded], limit_s=limit_s, seed=seed, report=told)
+        sized = None if report is None else partial(report, str(path))
+        (found,) = gaps([loaded], limit_s=limit_s, seed=seed, report=sized)
         yield GapRow(format_bytes(loaded.chunks.largest), Path(path).stem, found)
         if found.interrupted:
             return

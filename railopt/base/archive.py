@@ -100,7 +100,7 @@ class Archive:
         _, length, _, dictionary = struct.unpack("<HHBI", self._file.read(9))
         if length != 5 or dictionary > MAX_DICTIONARY:
             raise FormatError(
-                f"{self.path}: member {printable(member.filename)!r} wants an LZMA dictionary of "
+                f"{self.path}: member {printable(member.filename)!r} needs an LZMA dictionary of "
                 f"{dictionary} bytes, at most {MAX_DICTIONARY} are given"
             )
 

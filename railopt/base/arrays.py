@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from railopt.base import archive
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.base.units import shown
+from railopt.base.units import quoted
 
 # The array types of railopt, each defined here and nowhere else.
 Array = npt.NDArray[Any]
@@ -51,7 +51,7 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
     """`value` as an int from `low` to `high`; a truth value is none."""
     number = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not number or not low <= value <= high:
-        raise InputError(f"{name} = {shown(value)}: expected a whole number from {low} to {high}")
+        raise InputError(f"{name} = {quoted(value)}: expected a whole number from {low} to {high}")
     return int(value)
 
 
@@ -108,7 +108,7 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> 
 
 
 def never_changes(array: Array) -> bool:
-    """Whether nobody can write to it: it is no view of an array that is writable."""
+    """Whether it is read-only, and so is the array that it is a view of."""
     part: Any = array
     while isinstance(part, np.ndarray):
         if part.flags.writeable:

@@ -42,7 +42,7 @@ MODES = ("auto", "always", "never")
 IMPORT_S, LOAD_S, COMPILE_S = 0.3, 0.05, 1.5
 ELEMENT_S = 3e-5  # a kernel that is interpreted takes about so long per element of its arrays
 
-_parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # what numba will be told of
+_parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # compiled with their callers
 # of all kernels: CPU seconds spent on interpreting, wall seconds on compiling and loading; and
 # whether numba's cache can be used
 _totals: dict[str, Any] = {"interpreted": 0.0, "compiling": 0.0, "cache": True}
@@ -258,7 +258,7 @@ def _register(name: Any, function: Callable[..., Any], options: dict[str, Any]) 
 
 @cache
 def _numba() -> Any:
-    """numba, told of all parts; None where it can't be imported."""
+    """numba, with all parts registered; None where it can't be imported."""
     try:
         import numba
     except ImportError as error:

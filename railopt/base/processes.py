@@ -32,7 +32,7 @@ from typing import IO, Any, NamedTuple
 from railopt.base.errors import printable
 
 MEMORY = 2 << 30  # bytes of data that a child may hold
-SPARE_S = 0.3  # what it is told to stop before its limit
+SPARE_S = 0.3  # how much earlier than its limit it is asked to stop
 GRACE_S = 1.0  # after its limit, before it is killed
 PR_SET_PDEATHSIG = 1
 THREADS = "RAILOPT_THREADS"  # how many a solver may use, where the environment says it
@@ -49,7 +49,7 @@ class Ended(NamedTuple):
     interrupted: bool
 
 
-class Heard(NamedTuple):
+class ChildOutput(NamedTuple):
     """The lines that a child finished, how it ended, and the last line that it printed."""
 
     lines: list[bytes]
@@ -120,7 +120,7 @@ def ask(
     limit_s: float,
     *arguments: str,
     memory: int = MEMORY,
-) -> Heard:
+) -> ChildOutput:
     """Have `module` solve a problem within `limit_s` seconds, its start included.
 
     save        writes the problem as a file
@@ -136,7 +136,7 @@ def ask(
         ended = contain(line, log, deadline + GRACE_S)
         lines = [text for text in answered.read_bytes().splitlines(True) if text.endswith(b"\n")]
         said = log.read_text(errors="replace").strip().splitlines()
-    return Heard(lines, ended, printable(said[-1], SAID) if said else "")
+    return ChildOutput(lines, ended, printable(said[-1], SAID) if said else "")
 
 
 @contextlib.contextmanager

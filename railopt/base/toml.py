@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from railopt.base.errors import FormatError, InputError, did_you_mean, printable
-from railopt.base.units import shown
+from railopt.base.units import quoted
 
 T = TypeVar("T")
 
@@ -53,12 +53,12 @@ def read(
 
 
 def only(data: Any, known: Set[str], where: str) -> None:
-    """Refuse what is not a table, and keys that nobody knows."""
+    """Refuse what is not a table, and unknown keys."""
     if not isinstance(data, Mapping):
-        raise InputError(f"{where}: expected a table, found {shown(data)}")
+        raise InputError(f"{where}: expected a table, found {quoted(data)}")
     unknown = sorted(set(data) - known)
     if unknown:
         raise InputError(
-            f"{where}: unknown key {shown(unknown[0])}; known keys: {', '.join(sorted(known))}"
+            f"{where}: unknown key {quoted(unknown[0])}; known keys: {', '.join(sorted(known))}"
             f"{did_you_mean(unknown[0], sorted(known))}"
         )

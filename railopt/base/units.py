@@ -51,7 +51,7 @@ def parse_number(text: str | int | float | Fraction, what: str = "number") -> Fr
         return Fraction(int(text))
     match = _match(_PLAIN, text)
     if match is None:
-        raise InputError(f"{shown(text)} is not a {what}: expected e.g. 12, 0.5, 1e-3 or 1/3")
+        raise InputError(f"{quoted(text)} is not a {what}: expected e.g. 12, 0.5, 1e-3 or 1/3")
     return _exact(match[1], text)
 
 
@@ -64,10 +64,10 @@ def parse_integer(
         value = int(text)
         if low <= value <= high:
             return value
-    raise InputError(f"{shown(text)}: expected a {what}, a whole number from {low} to {high}")
+    raise InputError(f"{quoted(text)}: expected a {what}, a whole number from {low} to {high}")
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """A value from outside as a complaint names it: its `repr`, printable, at most 60 characters
     of it.
     """
@@ -84,7 +84,7 @@ def _exact(number: str, text: object) -> Fraction:
     try:
         return Fraction(number)
     except ZeroDivisionError:
-        raise InputError(f"{shown(text)} divides by zero: expected e.g. 0.5 or 1/3") from None
+        raise InputError(f"{quoted(text)} divides by zero: expected e.g. 0.5 or 1/3") from None
 
 
 def _parse(text: str | int, units: dict[str, int] | dict[str, Fraction], what: str) -> Fraction:
@@ -97,17 +97,17 @@ def _parse(text: str | int, units: dict[str, int] | dict[str, Fraction], what: s
     match = _match(_WITH_UNIT, text)
     if match is None:
         raise InputError(
-            f"{shown(text)} is not a {what}: expected a number and a unit, e.g. {_EXAMPLES[what]}"
+            f"{quoted(text)} is not a {what}: expected a number and a unit, e.g. {_EXAMPLES[what]}"
         )
     number, unit = match.groups()
     if not unit and what == "rate":
-        raise InputError(f"{shown(text)} has no unit: a rate needs one, e.g. 400Gb/s or 50GB/s")
+        raise InputError(f"{quoted(text)} has no unit: a rate needs one, e.g. 400Gb/s or 50GB/s")
     unit = unit.replace("µ", "u") or bare
     if unit not in units:
         unit = unit[:1].upper() + unit[1:]  # kB, kiB; b and B stay apart
     if unit not in units:
         raise InputError(
-            f"{shown(text)}: unknown unit {printable(unit, 20)!r} for a {what}; known units: "
+            f"{quoted(text)}: unknown unit {printable(unit, 20)!r} for a {what}; known units: "
             f"{', '.join(units)}"
         )
     return _exact(number, text) * units[unit]
@@ -115,9 +115,9 @@ def _parse(text: str | int, units: dict[str, int] | dict[str, Fraction], what: s
 
 def _whole(value: Fraction, text: str | int, what: str, unit: str) -> int:
     if value.denominator != 1:
-        raise InputError(f"{shown(text)}: a {what} must be a whole number of {unit}")
+        raise InputError(f"{quoted(text)}: a {what} must be a whole number of {unit}")
     if value > INT64_MAX:
-        raise InputError(f"{shown(text)}: a {what} is at most 2**63 - 1 {unit}")
+        raise InputError(f"{quoted(text)}: a {what} is at most 2**63 - 1 {unit}")
     return value.numerator
 
 
@@ -125,7 +125,7 @@ def parse_bytes(text: str | int) -> int:
     """`"256KiB"` -> 262144 bytes; a plain number is bytes.  Positive, whole, within int64."""
     value = _whole(_parse(text, _SIZES, "size"), text, "size", "bytes")
     if value <= 0:
-        raise InputError(f"{shown(text)}: a size must be at least 1 byte")
+        raise InputError(f"{quoted(text)}: a size must be at least 1 byte")
     return value
 
 
@@ -137,7 +137,7 @@ def parse_rate(text: str | int) -> int:
     value = _whole(_parse(text, _RATES, "rate"), text, "rate", "bytes per second")
     if value <= 0:
         raise InputError(
-            f"{shown(text)}: a rate must be above zero (a dead NIC has the rate or fraction "
+            f"{quoted(text)}: a rate must be above zero (a dead NIC has the rate or fraction "
             f'"0", without a unit)'
         )
     return value
@@ -149,7 +149,7 @@ def parse_time(text: str | int) -> int:
     """
     value = _whole(_parse(text, _TIMES, "time"), text, "time", "picoseconds")
     if value < 0:
-        raise InputError(f"{shown(text)}: a time can't be negative")
+        raise InputError(f"{quoted(text)}: a time can't be negative")
     return value
 
 
@@ -158,7 +158,7 @@ def parse_fraction(text: str | int | float | Fraction) -> Fraction:
     value = parse_number(text, "fraction")
     if not 0 <= value <= 1:
         raise InputError(
-            f"{shown(text)}: a fraction of the healthy rate lies between 0 (dead) and 1 (healthy)"
+            f"{quoted(text)}: a fraction of the healthy rate lies between 0 (dead) and 1 (healthy)"
         )
     return value
 

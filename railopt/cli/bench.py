@@ -86,7 +86,7 @@ def _add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--fabric", metavar="FILE.toml", help="instead of the next four")
     group.add_argument("--nodes", type=whole(1), help="nodes (default 4, or the number of ranks)")
     group.add_argument("--rails", type=whole(1), help="rails (default 4, or as many as --ib-dev)")
-    group.add_argument("--gpus", type=whole(1), help="GPUs a node (default: as many as rails)")
+    group.add_argument("--gpus", type=whole(1), help="GPUs per node (default: as many as rails)")
     group.add_argument("--link", help="rate of a NIC (default 400Gb/s)")
 
 

@@ -1,4 +1,4 @@
-"""railopt check FILE...: re-check what railopt wrote with the trusted kernel."""
+"""railopt check FILE...: re-check what railopt wrote with the trusted checker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from railopt.base.errors import CheckFailed, InputError, printable
 from railopt.checker import Verdict
 from railopt.cli.common import add_format_arguments, note, output_of, print_json, wrapped
 
-HELP = "re-check plans, certificates and counterexamples with the trusted kernel"
+HELP = "re-check plans, certificates and counterexamples with the trusted checker"
 EPILOG = """\
 examples:
   railopt check plan.npz certificate.json
@@ -17,7 +17,7 @@ examples:
   railopt check proofs/counterexamples/*.json
   railopt check --json certificates/*.json
   railopt check --verified certificate.json        by a checker that is proved in Coq
-  python3 -S railopt/checker.py certificate.json     the same kernel, without railopt installed
+  python3 -S railopt/checker.py certificate.json     the same checker, without railopt installed
 
 optimal is said of a file's own plan: it meets a bound whose witness was checked.  optimum is said
 of its problem: proved if some plan in the file does, claimed on a solver's word, else open.

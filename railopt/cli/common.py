@@ -100,8 +100,8 @@ def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes the topology of one node (NCCL_TOPO_DUMP_FILE, nvidia-smi topo -m)",
     )
     group.add_argument("--nodes", type=integer, help="nodes (default 8)")
-    group.add_argument("--rails", type=integer, help="rails = NICs a node (default 8)")
-    group.add_argument("--gpus", type=integer, help="GPUs a node (default: as many as rails)")
+    group.add_argument("--rails", type=integer, help="rails = NICs per node (default 8)")
+    group.add_argument("--gpus", type=integer, help="GPUs per node (default: as many as rails)")
     group.add_argument("--link", help="rate of a NIC (default 400Gb/s)")
     group.add_argument(
         "--degrade",

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rates to the nearest multiple of 1%% of the middle rate, or of e.g. 5Gb/s; 0: as "
         f"measured (default, where there are more than {MANY} rates: 1, 2 or 5%%, as noise needs)",
     )
-    parser.add_argument("--gpus", type=whole(1), help="GPUs a node (default: as many as rails)")
+    parser.add_argument("--gpus", type=whole(1), help="GPUs per node (default: as many as rails)")
     parser.add_argument(
         "-o", "--output", metavar="FABRIC.toml", help="where to save it (default: stdout)"
     )

@@ -141,7 +141,7 @@ def of_rank(path: str, rank: int) -> str:
 
 @contextmanager
 def metered(args: argparse.Namespace, rank: int) -> Iterator[Callable[[Plan, Report], None] | None]:
-    """What is to be told of each run, where --metrics or --metrics-port ask for it."""
+    """What is called with each run, where --metrics or --metrics-port ask for it."""
     if args.metrics is None and args.metrics_port is None:
         yield None
         return

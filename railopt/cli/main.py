@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "check every theorem that railopt relies on: symbolic, exhaustive, Coq's kernel",
     ),
     "hybrid": ("hybrid", "send experts to the data or data to the experts, across slow links"),
-    "check": ("check", "re-check plans and certificates with the trusted kernel"),
+    "check": ("check", "re-check plans and certificates with the trusted checker"),
     "devices": ("devices", "list RDMA devices and the rails they would be"),
     "send": (
         "send",

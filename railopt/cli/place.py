@@ -192,7 +192,7 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--merge-ranks",
         action="store_true",
-        help="join consecutive source ranks until one a GPU is left",
+        help="join consecutive source ranks until one per GPU is left",
     )
     parser.add_argument(
         "--model", help="model whose dimensions count (default: the trace's own), e.g. deepseek-v3"
@@ -474,7 +474,7 @@ def _curve(made: PlacementReport) -> list[list[str]]:
 # when `replicate` keeps groups together
 GROUPS = (
     "they do where groups divide the experts, nodes divide the groups, GPUs divide the replicas, "
-    "and a node has room for as many copies of its experts, one a GPU"
+    "and a node has room for as many copies of its experts, one per GPU"
 )
 
 

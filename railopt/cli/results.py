@@ -8,7 +8,7 @@ from typing import Any
 
 from railopt.base.errors import InputError
 from railopt.base.tables import duration, percent
-from railopt.base.units import parse_number, shown
+from railopt.base.units import parse_number, quoted
 from railopt.cli.common import (
     Idle,
     Output,
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     found = results.load(*args.places)
     if not found.rows and not (args.failed and found.failed):
         raise InputError(
-            f"{shown(', '.join(args.places))}: no good row in {found.files} files: "
+            f"{quoted(', '.join(args.places))}: no good row in {found.files} files: "
             f"{len(found.failed)} failed (--failed says why), {found.torn} torn lines"
         )
     chosen = found.failed if args.failed else found.rows
@@ -131,5 +131,5 @@ def _instance(row: results.Row, names: Sequence[str]) -> list[Any]:
 def _condition(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"--where {shown(text)}: expected COLUMN=VALUE")
+        raise InputError(f"--where {quoted(text)}: expected COLUMN=VALUE")
     return name, value

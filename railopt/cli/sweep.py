@@ -8,7 +8,7 @@ import argparse
 import os
 
 from railopt.base.errors import InputError, printable
-from railopt.base.units import shown
+from railopt.base.units import quoted
 from railopt.cli.common import Idle, note, print_json
 from railopt.sweep import client, spec
 from railopt.sweep.results import good_keys
@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     sweep = spec.read(args.spec)
     if not args.output or (os.path.exists(args.output) and not os.path.isdir(args.output)):
         raise InputError(
-            f"-o {shown(args.output)}: expected the name of a folder, a new one or one with results"
+            f"-o {quoted(args.output)}: expected the name of a folder, a new one or one with "
+            "results"
         )
     if args.dry_run:
         left = len({point.key for point in sweep.instances} - good_keys(args.output))

@@ -1,4 +1,4 @@
-"""A planner whose counts, chunks and rails stay on the GPU: no host sync, one kernel a call.
+"""A planner whose counts, chunks and rails stay on the GPU: no host sync, one kernel per call.
 
 The kernels are CUDA C++ (kernels/), compiled when a planner is made for its fabric's shape.
 """

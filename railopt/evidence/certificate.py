@@ -56,7 +56,7 @@ import numpy as np
 from railopt.base import archive
 from railopt.base.arrays import Ints, whole_number, write_atomic
 from railopt.base.errors import CheckFailed, FormatError, InputError, printable
-from railopt.base.units import shown
+from railopt.base.units import quoted
 from railopt.checker import MEMORY, Rejected, Verdict, check_certificate, fraction, parsed
 from railopt.evidence.bracket import Bracket, Status
 from railopt.model.chunks import Chunks
@@ -68,7 +68,7 @@ from railopt.model.traffic import Traffic
 VERSION = 2
 ATTAINED = ("assignment", "flow", "stages")  # what can take a value, by its name in the record
 INLINE = 20_000  # chunks: beyond this a certificate names the plan's file instead of listing them
-MAX_RAILS = 1 << 20  # of a local problem, that the kernel checks
+MAX_RAILS = 1 << 20  # of a local problem, that the checker checks
 NAMED = 4096  # GPUs: up to so many a certificate names its traffic, whose matrix it takes to do so
 
 
@@ -117,7 +117,8 @@ class Certificate:
         chosen, live = _integers(assignment, "assignment"), [n for n, v in enumerate(rates) if v]
         if len(chosen) != len(jobs) or not set(chosen) <= set(live):
             raise InputError(
-                f"assignment = {shown(chosen)}: expected one living rail a size, {len(jobs)} in all"
+                f"assignment = {quoted(chosen)}: expected one living rail per size, "
+                f"{len(jobs)} in all"
             )
         loads = [0] * len(rates)
         for rail, size in zip(chosen, jobs, strict=True):
@@ -302,13 +303,13 @@ class Certificate:
             raise FormatError(f"{name}: {error}") from error
 
     def check(self, directory: str | os.PathLike[str] | None = None) -> Verdict:
-        """The trusted kernel's verdict; a plan that the certificate names is looked for in
+        """The trusted checker's verdict; a plan that the certificate names is looked for in
         `directory`.
         """
         return check_certificate(self.as_dict(), directory)
 
     def require(self, directory: str | os.PathLike[str] | None = None) -> Certificate:
-        """Itself if the kernel accepts it; else CheckFailed."""
+        """Itself if the checker accepts it; else CheckFailed."""
         verdict = self.check(directory)
         if not verdict.ok:
             raise CheckFailed(f"the certificate does not hold ({verdict.kind}): {verdict.message}")
@@ -326,7 +327,7 @@ def _integers(values: Sequence[int], name: str) -> list[int]:
     try:
         return [index(value) for value in values]
     except TypeError as error:
-        raise InputError(f"{name} = {shown(values)}: expected whole numbers") from error
+        raise InputError(f"{name} = {quoted(values)}: expected whole numbers") from error
 
 
 def certify(plan: Plan, bracket: Bracket, best: Plan | None = None) -> Certificate:
@@ -422,7 +423,7 @@ def _better(plan: Plan, best: Plan | None) -> Plan | None:
 
 
 def witnessed(bracket: Bracket) -> tuple[Fraction, Mapping[str, Any]]:
-    """The bound, and why nothing beats it: beside a claim the one that the kernel checks, else
+    """The bound, and why nothing beats it: beside a claim the one that the checker checks, else
     whose word it is.
     """
     word = {"kind": "claimed", "by": bracket.by}

@@ -3,7 +3,7 @@
     program()      where it is: $RAILOPT_VERIFIED, else on the PATH, else where `make proofs`
                    built it in the source tree
     installed()    whether it is there
-    check(path)    what it says of a certificate or a plan, as the kernel's `Verdict`
+    check(path)    what it says of a certificate or a plan, as the checker's `Verdict`
 
 It reads the files itself; what it accepts is a theorem (`Program.T7_verdict`, proofs/verified).
 """

@@ -19,7 +19,7 @@ import numpy as np
 
 from railopt.base.arrays import Ints
 from railopt.base.errors import FormatError, InputError
-from railopt.base.units import INT64_MAX, parse_integer, shown
+from railopt.base.units import INT64_MAX, parse_integer, quoted
 
 INT32_MAX = 2**31 - 1
 MAX_RANKS = 1 << 12  # GPUs of a matrix that is text
@@ -77,13 +77,13 @@ def _row(line: str, where: str) -> Ints:
 def _entry(text: str, where: str) -> int:
     if not re.fullmatch(r"[+-]?\d+", text, re.ASCII):
         commas = "; a file with commas needs a name that ends in .csv" if "," in text else ""
-        raise FormatError(f"{where}: {shown(text)} is not a whole number of bytes{commas}")
+        raise FormatError(f"{where}: {quoted(text)} is not a whole number of bytes{commas}")
     if text.startswith("-"):
-        raise FormatError(f"{where}: {shown(text)} is negative; bytes are 0 or more")
+        raise FormatError(f"{where}: {quoted(text)} is negative; bytes are 0 or more")
     try:
         return parse_integer(text, "number of bytes", low=0)
     except InputError:
-        raise FormatError(f"{where}: {shown(text)} is beyond int64") from None
+        raise FormatError(f"{where}: {quoted(text)} is beyond int64") from None
 
 
 def check_ranks(matrix: Ints) -> None:
@@ -200,11 +200,11 @@ def _connection(line: str, nodes: int, name: str) -> Connection:
     match = _CM_LINE.match(line) if len(line) <= MAX_CM_LINE else None
     if match is None:
         raise FormatError(
-            f"{name}: {shown(line)} is not 'src->dst [id k] (start PS | trigger T) size BYTES'"
+            f"{name}: {quoted(line)} is not 'src->dst [id k] (start PS | trigger T) size BYTES'"
         )
     src, dst, start, trigger, size, done = match.groups()
     if int(src) >= nodes or int(dst) >= nodes:
-        raise FormatError(f"{name}: {shown(line)} names a node beyond Nodes {nodes}")
+        raise FormatError(f"{name}: {quoted(line)} names a node beyond Nodes {nodes}")
     return Connection(
         int(src), int(dst), int(size), int(start or 0), _optional(trigger), _optional(done)
     )
@@ -305,14 +305,14 @@ def parse_topo(text: str, name: str = "topology") -> Topology:
         if not parts or parts[0].startswith("#"):
             continue
         if len(parts) != 2 or not re.fullmatch(_N, parts[1], re.ASCII):
-            raise FormatError(f"{name}: {shown(line.strip())} is not 'Key number'")
+            raise FormatError(f"{name}: {quoted(line.strip())} is not 'Key number'")
         if parts[0] == "Tier":
             tier = f"tier {int(parts[1])} "
         key = tier + parts[0]
         if parts[0] not in _TOPO_KEYS.get(tier, ()):
             raise FormatError(
-                f"{name}: {shown(key)} is no key that is read here: expected tiers 0 and 1, and of "
-                f"a tier {', '.join(_TOPO_KEYS['tier 0 '])} (no Radix_Up in tier 1)"
+                f"{name}: {quoted(key)} is no key that is read here: expected tiers 0 and 1, and "
+                f"of a tier {', '.join(_TOPO_KEYS['tier 0 '])} (no Radix_Up in tier 1)"
             )
         if key in values:
             raise FormatError(f"{name}: two lines {key!r}: expected one")

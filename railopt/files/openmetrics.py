@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from railopt.base.errors import FormatError, InputError
-from railopt.base.units import parse_number, shown
+from railopt.base.units import parse_number, quoted
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 KINDS = {"counter": "_total", "gauge": "", "info": "_info"}
@@ -54,7 +54,9 @@ def render(families: Sequence[Family]) -> str:
             continue
         suffix = KINDS[family.kind]
         if not _NAME.match(family.name) or not family.name.endswith(family.unit):
-            raise InputError(f"{shown(family.name)} is no name of a family in {shown(family.unit)}")
+            raise InputError(
+                f"{quoted(family.name)} is no name of a family in {quoted(family.unit)}"
+            )
         lines.append(f"# TYPE {family.name} {family.kind}")
         if family.unit:
             lines.append(f"# UNIT {family.name} {family.unit}")
@@ -90,7 +92,7 @@ def parse(text: str, names: Collection[str], what: str = "metrics") -> dict[str,
         match = _SAMPLE.match(line.strip())
         if match is None:
             raise FormatError(
-                f"{what} line {number}: {shown(line)} is no sample: expected NAME{{LABELS}} NUMBER"
+                f"{what} line {number}: {quoted(line)} is no sample: expected NAME{{LABELS}} NUMBER"
             )
         if match["name"] not in found:
             continue
@@ -111,7 +113,7 @@ def _parsed_labels(text: str) -> dict[str, str]:
     while at < len(text):
         match = _LABEL.match(text, at)
         if match is None:
-            raise InputError(f'{shown(text)} are no labels: expected NAME="VALUE", ...')
+            raise InputError(f'{quoted(text)} are no labels: expected NAME="VALUE", ...')
         labels[match[1]] = re.sub(
             r"\\(.)", lambda escape: "\n" if escape[1] == "n" else escape[1], match[2]
         )

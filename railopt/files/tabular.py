@@ -1,7 +1,7 @@
 """Traffic as tables that other programs make: CSV text, DataFrames, tensors -> plain arrays.
 
-square      one row a source, one column a destination, `[source GPU, destination GPU]`, in bytes;
-            a row of labels above and a column of labels before it may be there or not
+square      one row per source, one column per destination, `[source GPU, destination GPU]`, in
+            bytes; a row of labels above and a column of labels before it may be there or not
 long form   columns `src`, `dst`, `bytes` in any order, named in the first row, or in a comment
             above it as numpy.savetxt writes them; pairs that are not listed send nothing, pairs
             that are listed twice are added up
@@ -22,7 +22,7 @@ import numpy as np
 
 from railopt.base.arrays import Array, Ints, check_total, frozen
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.base.units import INT64_MAX, parse_integer, parse_number, shown
+from railopt.base.units import INT64_MAX, parse_integer, parse_number, quoted
 from railopt.files.formats import MAX_LINE, MAX_RANKS, check_ranks
 
 LONG = ("src", "dst", "bytes")
@@ -89,7 +89,7 @@ def _square(lines: list[str], head: list[str], name: str) -> Ints:
         if above is None or len(odd) == len(head):
             raise
         raise FormatError(
-            f"{error}; row 0 was taken for labels, since {shown(odd[-1])} in it is no number"
+            f"{error}; row 0 was taken for labels, since {quoted(odd[-1])} in it is no number"
         ) from error
 
 
@@ -124,8 +124,8 @@ def _unlabelled(lines: list[str], above: list[str] | None, name: str) -> Ints:
         if (label is None) != (before[0] is None):
             raise FormatError(
                 f"{name}: of its rows of numbers, row {number} has "
-                f"{'no label' if label is None else f'a label, {shown(label)}'}, unlike the first: "
-                f"expected a label before each row, or before none"
+                f"{'no label' if label is None else f'a label, {quoted(label)}'}, unlike the "
+                f"first: expected a label before each row, or before none"
             )
     left = None if before[0] is None else [str(label) for label in before]
     if matrix.shape[1] == matrix.shape[0] + 1 and left is None:
@@ -173,7 +173,7 @@ def _bytes(cell: str, where: str) -> int:
         raise FormatError(f"{where}: {error}; cells stand between commas") from None
     if value.denominator != 1 or not 0 <= value <= INT64_MAX:
         raise FormatError(
-            f"{where}: {shown(cell)} is "
+            f"{where}: {quoted(cell)} is "
             + ("negative; bytes are 0 or more" if value < 0 else "not a whole number below 2**63")
         )
     return int(value)
@@ -223,7 +223,7 @@ def _triple(line: str, where: str) -> list[int]:
 
 
 def scatter(src: Ints, dst: Ints, size: Ints, ranks: int) -> Ints:
-    """Long form, one entry a pair -> int64 [ranks, ranks]; the same pair twice is added up."""
+    """Long form, one entry per pair -> int64 [ranks, ranks]; the same pair twice is added up."""
     parse_integer(ranks, "number of GPUs", low=1, high=MAX_RANKS)
     for side, column in (("src", src), ("dst", dst)):
         if len(column) and (column.min() < 0 or column.max() >= ranks):

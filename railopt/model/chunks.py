@@ -1,4 +1,4 @@
-"""Chunks: what a plan assigns to rails.  Columns of equal length, one row a chunk, read-only.
+"""Chunks: what a plan assigns to rails.  Columns of equal length, one row per chunk, read-only.
 
 A flow is the traffic of one (source GPU, destination GPU) pair between different nodes; it is cut
 into pieces of at most `cap` bytes, the remainder last.  Traffic inside a node never touches a rail

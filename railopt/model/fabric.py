@@ -37,7 +37,7 @@ from railopt.base.units import (
     parse_integer,
     parse_rate,
     parse_time,
-    shown,
+    quoted,
 )
 from railopt.files.formats import format_topo, parse_topo
 from railopt.model.inside import Inside, toml_rate
@@ -124,9 +124,9 @@ class Fabric(Value):
                 )
             object.__setattr__(self, name, rates)
         if self.spine is not None and not isinstance(self.spine, Spine):
-            raise InputError(f"spine = {shown(self.spine)}: expected a Spine or None")
+            raise InputError(f"spine = {quoted(self.spine)}: expected a Spine or None")
         if self.inside is not None and not isinstance(self.inside, Inside):
-            raise InputError(f"inside = {shown(self.inside)}: expected an Inside or None")
+            raise InputError(f"inside = {quoted(self.inside)}: expected an Inside or None")
         if self.inside is not None and self.inside.near.shape != (self.gpus, self.rails):
             raise InputError(
                 f"near has shape {self.inside.near.shape}, expected {(self.gpus, self.rails)} = "
@@ -185,7 +185,7 @@ class Fabric(Value):
             node, rail = nic if isinstance(nic, tuple) and len(nic) == 2 else (None, None)
             if not (_below(node, self.nodes) and _below(rail, self.rails)):
                 raise InputError(
-                    f"NIC {shown(nic)}: expected (node, rail), a node below {self.nodes} and a "
+                    f"NIC {quoted(nic)}: expected (node, rail), a node below {self.nodes} and a "
                     f"rail below {self.rails}"
                 )
             fraction = parse_fraction(text)
@@ -242,12 +242,12 @@ class Fabric(Value):
         known = {f.name for f in fields(cls)} - {"tx", "rx", "inside", "hosts", "devices"}
         if not isinstance(header, Mapping) or set(header) - {"inside"} != known:
             raise FormatError(
-                f"a fabric header of {shown(header)}, expected the keys {sorted(known)}"
+                f"a fabric header of {quoted(header)}, expected the keys {sorted(known)}"
             )
         spine = header["spine"]
         if spine is not None:
             if not isinstance(spine, Mapping) or set(spine) != {"uplinks", "rate"}:
-                raise FormatError(f"a spine of {shown(spine)}, expected uplinks and rate")
+                raise FormatError(f"a spine of {quoted(spine)}, expected uplinks and rate")
             spine = Spine(**spine)
         made = cls(**{**header, "spine": spine, "inside": None}, tx=tx, rx=rx)
         inside = header.get("inside")
@@ -308,11 +308,12 @@ class Fabric(Value):
         tx, rx = fabric.tx.copy(), fabric.rx.copy()
         nics = data.get("nic", [])
         if not isinstance(nics, list):
-            raise InputError(f"nic = {shown(nics)}: expected tables, each under [[nic]]")
+            raise InputError(f"nic = {quoted(nics)}: expected tables, each under [[nic]]")
         every = sum(isinstance(nic, Mapping) and "node" not in nic for nic in nics)
         if every > fabric.rails:
             raise InputError(
-                f"{every} tables [[nic]] name no node: expected one a rail, at most {fabric.rails}"
+                f"{every} tables [[nic]] name no node: expected one per rail, at most "
+                f"{fabric.rails}"
             )
         for nic in nics:
             fabric._set_nic(nic, tx, rx)
@@ -326,12 +327,12 @@ class Fabric(Value):
         toml.only(nic, {"node", "rail", "fraction", "rate", "tx", "rx"}, "[[nic]]")
         if "rail" not in nic:
             raise InputError(
-                f"[[nic]] {shown(dict(nic))}: needs a rail, and a node unless it is about all"
+                f"[[nic]] {quoted(dict(nic))}: needs a rail, and a node unless it is about all"
             )
         node, rail = nic.get("node", 0), nic["rail"]
         if not (_below(node, self.nodes) and _below(rail, self.rails)):
             raise InputError(
-                f"[[nic]] node {shown(node)}, rail {shown(rail)}: expected a node below "
+                f"[[nic]] node {quoted(node)}, rail {quoted(rail)}: expected a node below "
                 f"{self.nodes} and a rail below {self.rails}"
             )
         if "fraction" in nic:
@@ -510,7 +511,7 @@ def described(
 def check_side(side: str) -> str:
     """`side` itself, "send" or "recv"; anything else is an InputError."""
     if side not in SIDES:
-        raise InputError(f"side {shown(side)}: expected 'send' or 'recv'")
+        raise InputError(f"side {quoted(side)}: expected 'send' or 'recv'")
     return side
 
 
@@ -528,7 +529,7 @@ def parse_nic(text: str) -> tuple[tuple[int, int], Fraction]:
         return where, parse_fraction(fraction)
     except InputError as error:
         raise InputError(
-            f"{shown(text)}: expected NODE:RAIL=FRACTION, e.g. 3:5=0.5 ({error})"
+            f"{quoted(text)}: expected NODE:RAIL=FRACTION, e.g. 3:5=0.5 ({error})"
         ) from error
 
 
@@ -538,7 +539,7 @@ def parse_nics(texts: Iterable[str]) -> dict[tuple[int, int], Fraction]:
     for text in texts:
         where, fraction = parse_nic(text)
         if where in nics:
-            raise InputError(f"{shown(text)}: NIC {where} is given twice")
+            raise InputError(f"{quoted(text)}: NIC {where} is given twice")
         nics[where] = fraction
     return nics
 
@@ -583,7 +584,7 @@ def _text(data: Mapping[str, Any], key: str, default: str = "") -> str:
     """A rate or a time of a TOML description: a text with its unit."""
     value = data.get(key, default)
     if not isinstance(value, str):
-        raise InputError(f"{key} = {shown(value)}: expected a text with a unit in quotes")
+        raise InputError(f"{key} = {quoted(value)}: expected a text with a unit in quotes")
     return value
 
 

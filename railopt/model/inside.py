@@ -25,7 +25,7 @@ import numpy.typing as npt
 from railopt.base import toml
 from railopt.base.arrays import Bools, Ints, Value, frozen, whole_number
 from railopt.base.errors import InputError
-from railopt.base.units import INT64_MAX, format_rate, parse_rate, shown
+from railopt.base.units import INT64_MAX, format_rate, parse_rate, quoted
 
 MAX_PLACES = 1 << 22  # GPUs x NICs of a node
 RATES = ("pair", "far", "far_together")
@@ -39,7 +39,7 @@ class Inside(Value):
     pair   bytes per second from one GPU to one other over scale-up, or None where only a GPU's own
            port limits it (a crossbar such as NVSwitch)
     far    bytes per second that a GPU would get through a NIC that it is not near, alone; None
-           where nobody measured it.  `far_together`: the same of a near and a far NIC, each, when
+           where it was not measured.  `far_together`: the same of a near and a far NIC, each, when
            both are used at once.  Known, shown and saved, and why no plan uses a far NIC directly
     """
 
@@ -82,7 +82,7 @@ class Inside(Value):
 
     @classmethod
     def usual(cls, gpus: int, rails: int) -> Inside:
-        """GPUs and NICs in order: as many NICs a GPU, or GPUs a NIC, as there are."""
+        """GPUs and NICs in order: as many NICs per GPU, or GPUs per NIC, as there are."""
         near = np.zeros((gpus, rails), np.bool_)
         for gpu in range(gpus):
             first, past = gpu * rails // gpus, (gpu + 1) * rails // gpus
@@ -103,7 +103,7 @@ class Inside(Value):
     def from_dict(cls, data: Mapping[str, Any], gpus: int, rails: int) -> Inside:
         """The way back from `as_dict`, for nodes of so many GPUs and rails."""
         if not isinstance(data, Mapping) or set(data) | set(RATES) != {"near", *RATES}:
-            raise InputError(f"an inside of {shown(data)}: expected near and {', '.join(RATES)}")
+            raise InputError(f"an inside of {quoted(data)}: expected near and {', '.join(RATES)}")
         near = near_matrix(data.get("near"), gpus, rails)
         return cls(near, **{name: data.get(name) for name in RATES})
 
@@ -114,7 +114,7 @@ class Inside(Value):
         rates = {name: data[name] for name in RATES if name in data}
         for name, rate in rates.items():
             if not isinstance(rate, str):
-                raise InputError(f"{name} = {shown(rate)}: expected a text with a unit in quotes")
+                raise InputError(f"{name} = {quoted(rate)}: expected a text with a unit in quotes")
         near = (
             near_matrix(data["near"], gpus, rails)
             if "near" in data
@@ -139,15 +139,17 @@ def toml_rate(rate: int) -> str:
 
 
 def near_matrix(near: Any, gpus: int, rails: int) -> npt.NDArray[np.bool_]:
-    """bool [gpus, rails] from a list of GPUs a rail."""
+    """bool [gpus, rails] from a list of GPUs per rail."""
     if gpus * rails > MAX_PLACES:
-        raise InputError(f"{gpus} GPUs x {rails} rails a node: more than {MAX_PLACES} places")
+        raise InputError(f"{gpus} GPUs x {rails} rails per node: more than {MAX_PLACES} places")
     if not isinstance(near, list) or len(near) != rails:
-        raise InputError(f"near = {shown(near)}: expected a list of GPUs for each of {rails} rails")
+        raise InputError(
+            f"near = {quoted(near)}: expected a list of GPUs for each of {rails} rails"
+        )
     matrix = np.zeros((gpus, rails), np.bool_)
     for rail, some in enumerate(near):
         if not isinstance(some, list):
-            raise InputError(f"near of rail {rail} = {shown(some)}: expected a list of GPUs")
+            raise InputError(f"near of rail {rail} = {quoted(some)}: expected a list of GPUs")
         for gpu in some:
             matrix[whole_number(gpu, f"near of rail {rail}", 0, gpus - 1), rail] = True
     return matrix

@@ -26,7 +26,7 @@ from railopt.base.arrays import (
     write_atomic,
 )
 from railopt.base.errors import FOREIGN, FormatError, InputError, printable
-from railopt.base.units import shown
+from railopt.base.units import quoted
 from railopt.files.formats import Connection, check_connections, format_cm
 from railopt.model.chunks import COLUMNS, Chunks
 from railopt.model.fabric import SIDES as SIDES
@@ -68,7 +68,7 @@ class Plan(Value):
         require_type(chunks, Chunks, "chunks", "Chunks")
         if not isinstance(self.policy, str) or printable(self.policy) != self.policy:
             raise InputError(
-                f"policy {shown(self.policy)}: expected a name of printable characters, at most "
+                f"policy {quoted(self.policy)}: expected a name of printable characters, at most "
                 f"{FOREIGN}"
             )
         if chunks.nodes != fabric.nodes or chunks.gpus not in (1, fabric.gpus):
@@ -86,7 +86,7 @@ class Plan(Value):
                 )
         if len(self.rail) != len(chunks):
             raise InputError(
-                f"{len(self.rail)} rails for {len(chunks)} chunks: expected one a chunk"
+                f"{len(self.rail)} rails for {len(chunks)} chunks: expected one per chunk"
             )
         if not len(chunks):
             return

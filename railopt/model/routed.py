@@ -21,7 +21,7 @@ import numpy as np
 from railopt.base.arrays import Floats, Ints
 from railopt.base.dice import Dice, exp
 from railopt.base.errors import InputError
-from railopt.base.units import parse_bytes, shown
+from railopt.base.units import parse_bytes, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.tokens import Tokens
 
@@ -86,7 +86,7 @@ class Routed:
             )
         within("ragged", self.ragged, 0, 1)
         if self.dedup not in ("node", "gpu", "none"):
-            raise InputError(f"dedup = {shown(self.dedup)}: expected node, gpu or none")
+            raise InputError(f"dedup = {quoted(self.dedup)}: expected node, gpu or none")
         if not 0 <= self.step <= MAX_STEP:
             raise InputError(f"step = {self.step}: expected 0 to {MAX_STEP}")
         count = count_gpus(self.fabric)
@@ -163,7 +163,7 @@ class Routing(Routed):
         super().__post_init__()
         within("sigma", self.sigma, 0, 3)
         if self.own not in (0, 1):
-            raise InputError(f"own = {shown(self.own)}: expected 0 or 1")
+            raise InputError(f"own = {quoted(self.own)}: expected 0 or 1")
 
     def chosen(self, gpu: int, tokens: int) -> Ints:
         dice = Dice(self.seed, self.name, gpu)
@@ -199,7 +199,7 @@ class Megatron(Routed):
 
     def __post_init__(self) -> None:
         if self.w not in range(8):
-            raise InputError(f"w = {shown(self.w)}: expected 0 to 7")
+            raise InputError(f"w = {quoted(self.w)}: expected 0 to 7")
         if self.w == 4 and not self.ragged:
             object.__setattr__(self, "ragged", 0.5)
         super().__post_init__()

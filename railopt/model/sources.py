@@ -7,7 +7,7 @@ from pathlib import Path
 
 from railopt.base.arrays import require_type
 from railopt.base.errors import InputError, did_you_mean
-from railopt.base.units import shown
+from railopt.base.units import quoted
 from railopt.model.fabric import Fabric
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
@@ -19,8 +19,8 @@ def traffic_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic:
     found = demand_from(text, fabric)
     if isinstance(found, Tokens):
         raise InputError(
-            f"{shown(text)} is tokens, which go once to several GPUs: expected bytes between GPUs, "
-            f"a file or a workload such as moe"
+            f"{quoted(text)} is tokens, which go once to several GPUs: expected bytes between "
+            f"GPUs, a file or a workload such as moe"
         )
     return found
 
@@ -38,7 +38,7 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
         return from_spec(text, fabric)
     if not Path(text).suffix:
         raise InputError(
-            f"{shown(text)} is neither a file nor a workload; known workloads: "
+            f"{quoted(text)} is neither a file nor a workload; known workloads: "
             f"{', '.join(WORKLOADS)}{did_you_mean(text.partition(':')[0], WORKLOADS)}"
         )
     return Traffic.read(text, fabric)

@@ -39,7 +39,7 @@ from railopt.base.arrays import (
     whole_number,
 )
 from railopt.base.errors import InputError
-from railopt.base.units import format_bytes, parse_bytes, shown
+from railopt.base.units import format_bytes, parse_bytes, quoted
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import MAX_GPUS, MAX_NODES, Fabric
 
@@ -73,8 +73,8 @@ class Tokens(Value):
         most = int(self.number.max(initial=0))
         if self.number.min(initial=1) < 1 or most * self.token_bytes >= MAX_TOTAL:
             raise InputError(
-                f"{self.number.min()} to {most} tokens of {self.token_bytes} bytes a row: expected "
-                f"at least 1 token and less than 2**62 bytes"
+                f"{self.number.min()} to {most} tokens of {self.token_bytes} bytes per row: "
+                f"expected at least 1 token and less than 2**62 bytes"
             )
         whole = self.chunks("flow")  # which checks the rest
         for name in ("src_gpu", "dst", "targets"):
@@ -92,7 +92,7 @@ class Tokens(Value):
             most = parse_bytes(cap) // self.token_bytes * self.token_bytes
             if not most:
                 raise InputError(
-                    f"chunks of at most {shown(cap)}: smaller than a token of "
+                    f"chunks of at most {quoted(cap)}: smaller than a token of "
                     f"{format_bytes(self.token_bytes)}, which is not cut; use larger chunks"
                 )
         return Chunks.from_units(
@@ -125,12 +125,12 @@ class Tokens(Value):
         """
         if dedup not in DEDUP:
             raise InputError(
-                f"unknown de-duplication {shown(dedup)}: expected None, 'gpu' or 'node'"
+                f"unknown de-duplication {quoted(dedup)}: expected None, 'gpu' or 'node'"
             )
         own, needs = frozen(source, np.int32, "source", 1), frozen(target, np.int32, "target", 2)
         everywhere = fabric.nodes * fabric.gpus
         if len(own) != len(needs):
-            raise InputError(f"{len(own)} sources for {len(needs)} tokens: expected one a token")
+            raise InputError(f"{len(own)} sources for {len(needs)} tokens: expected one per token")
         for name, gpu in (("source", own), ("target", needs)):
             if gpu.size and (gpu.min() < 0 or gpu.max() >= everywhere):
                 raise InputError(

@@ -87,7 +87,7 @@ class Traffic(Value):
 
     @property
     def gpus(self) -> int:
-        """GPUs a node."""
+        """GPUs per node."""
         return len(self.bytes) // self.nodes
 
     @cached_property

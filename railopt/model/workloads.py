@@ -28,7 +28,7 @@ import numpy as np
 from railopt.base.arrays import MAX_TOTAL, Array, Floats, Ints
 from railopt.base.dice import Dice, exp, falling, ln
 from railopt.base.errors import InputError, did_you_mean
-from railopt.base.units import parse_bytes, parse_integer, parse_number, shown
+from railopt.base.units import parse_bytes, parse_integer, parse_number, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.published import fast_random, fast_zipf, prophet
 from railopt.model.routed import MAX_EXPERTS, Drift, MaxVio, Megatron, Routed, Routing
@@ -177,9 +177,9 @@ def moe(
 ) -> Traffic:
     """An MoE dispatch: each GPU routes `tokens` tokens to `top_k` experts, `hidden` bytes each.
 
-    Experts (one a GPU by default) lie on the GPUs in order; their popularity falls as rank ** -skew
-    in a random order, and each source sees it through its own gamma noise (shape `jitter`), as
-    different text does.
+    Experts (one per GPU by default) lie on the GPUs in order; their popularity falls as
+    rank ** -skew in a random order, and each source sees it through its own gamma noise (shape
+    `jitter`), as different text does.
     """
     count = _count(fabric)
     number = count if experts is None else experts
@@ -277,7 +277,7 @@ def workload(spec: str, fabric: Fabric, **more: Any) -> Traffic | Routed:
     name, _, rest = spec.partition(":")
     if name not in WORKLOADS:
         raise InputError(
-            f"unknown workload {shown(name)}; known workloads: {', '.join(WORKLOADS)}"
+            f"unknown workload {quoted(name)}; known workloads: {', '.join(WORKLOADS)}"
             f"{did_you_mean(name, WORKLOADS)}"
         )
     known = {
@@ -289,18 +289,18 @@ def workload(spec: str, fabric: Fabric, **more: Any) -> Traffic | Routed:
     for item in filter(None, rest.split(",")):
         key, equals, text = item.partition("=")
         if key in known and not equals:
-            raise InputError(f"{shown(spec)}: found {shown(item)}, expected {key}=VALUE")
+            raise InputError(f"{quoted(spec)}: found {quoted(item)}, expected {key}=VALUE")
         if key not in known:
             raise InputError(
-                f"{shown(spec)}: unknown option {shown(item)}; {name} takes "
+                f"{quoted(spec)}: unknown option {quoted(item)}; {name} takes "
                 f"{', '.join(f'{k}={v}' for k, v in known.items())}{did_you_mean(key, known)}"
             )
         if key in options:
-            raise InputError(f"{shown(spec)}: {key} is given twice")
-        options[key] = _value(text, known[key], f"{shown(spec)}: {key}")
+            raise InputError(f"{quoted(spec)}: {key} is given twice")
+        options[key] = _value(text, known[key], f"{quoted(spec)}: {key}")
     twice = sorted(set(options) & set(more))
     if twice:
-        raise InputError(f"{shown(spec)}: {twice[0]} is not for the spec to give")
+        raise InputError(f"{quoted(spec)}: {twice[0]} is not for the spec to give")
     return WORKLOADS[name](fabric, **options, **more)
 
 

@@ -335,7 +335,7 @@ class PlacementReport:
         return self.records == TRAINING
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values; `optima` are picoseconds an iteration, one a layer."""
+        """JSON values; `optima` are picoseconds per iteration, one per layer."""
         placement, optima = self.placed.placement, self.placed.optima
         data: dict[str, Any] = {
             "planner": self.planner,

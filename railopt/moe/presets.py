@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from railopt.base.errors import InputError
-from railopt.base.units import PS_PER_S, shown
+from railopt.base.units import PS_PER_S, quoted
 from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
 
@@ -55,11 +55,6 @@ class Preset:
     def dense_flops(self) -> int:
         """Forward FLOPs of one token in the rest of the layer, attention scores left out."""
         return 2 * self.dense_params
-
-    @property
-    def token_flops(self) -> int:
-        """Forward FLOPs of one token in all MoE layers."""
-        return self.layers * (self.dense_flops + self.top_k * self.expert_flops)
 
     def model(
         self,
@@ -113,5 +108,5 @@ def moe_gpt(size: str, experts: int, top_k: int) -> Preset:
 def preset(name: str) -> Preset:
     """A preset by name."""
     if not isinstance(name, str) or name not in PRESETS:
-        raise InputError(f"unknown model {shown(name)}; known models: {', '.join(PRESETS)}")
+        raise InputError(f"unknown model {quoted(name)}; known models: {', '.join(PRESETS)}")
     return PRESETS[name]

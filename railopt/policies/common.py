@@ -32,7 +32,7 @@ SLOWEST = 1 << 20  # times as slow as the fastest NIC: no slower one is told apa
 
 
 class Columns(NamedTuple):
-    """What a kernel is told of C chunks.
+    """What a kernel reads of C chunks.
 
     src, dst   int32 [C], the sender (a row of `Costs.tx`) and the receiving node
     size       int64 [C], bytes

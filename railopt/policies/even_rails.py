@@ -18,7 +18,7 @@ LARGEST = 1 << 20  # the largest share of a rail
 
 
 class Rows(NamedTuple):
-    """What a kernel is told of C chunks of some senders.
+    """What a kernel reads of C chunks of some senders.
 
     sender    int32 [C], a row of `Shares.tx`
     gpu       int32 [C], GPU ids; those of sender 0 begin at `first`

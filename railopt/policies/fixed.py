@@ -2,8 +2,8 @@
 
     own-nic       the rail of the source GPU: what a plain NIC-per-GPU library does
     pxn           the rail of the target GPU: what NCCL's PXN does
-    hash          one rail a flow, by a hash of its GPUs: ECMP over rails
-    random        one rail a chunk, at random: spraying
+    hash          one rail per flow, by a hash of its GPUs: ECMP over rails
+    random        one rail per chunk, at random: spraying
     round-robin   per (sender, receiver), chunk by chunk from rail 0
     rotate        the same from rail (src + dst) mod N
 
@@ -40,7 +40,7 @@ def pxn(fabric: Fabric, chunks: Chunks) -> Plan:
 
 
 def hashed(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
-    """One rail a flow, by a 64-bit hash of (source GPU, target GPU, seed)."""
+    """One rail per flow, by a 64-bit hash of (source GPU, target GPU, seed)."""
     seed = whole_number(seed, "seed", 0, (1 << 64) - 1)
     key = (chunks.src_gpu.astype(np.uint64) << np.uint64(32)) | chunks.dst_gpu.astype(np.uint64)
     if chunks.gpus == 1:  # synthetic chunks: every chunk is a flow of its own

@@ -28,7 +28,7 @@ from railopt.policies.cutting import Cut, cut_rows, room_for
 from railopt.policies.even_excess import EvenSenders
 from railopt.policies.fixed import own_rails
 from railopt.policies.lpt import Senders
-from railopt.policies.spill import Settling, spill
+from railopt.policies.spill import FastSpill, spill
 
 __all__ = ["NodePlan", "Planner", "joined_plan"]
 
@@ -63,7 +63,7 @@ def _own_nic(fabric: Fabric, node: int | None) -> Rule:
 
 
 def _settling(fabric: Fabric) -> Rule:
-    return Settling(fabric).assign
+    return FastSpill(fabric).assign
 
 
 def _columns(cut: Cut, largest: int) -> Columns:
@@ -93,7 +93,7 @@ class Planner:
     "even-excess", "own-nic" or "spill"; what all nodes send, from the whole matrix, where `node` is
     None.
 
-    fast      "spill" of all nodes as its units settle, without the exchanges that improve its plan
+    fast      "spill" of all nodes without the exchanges at its end, which improve its plan
               by some tenths of a per cent and take milliseconds
 
     >>> planner = Planner(fabric, node=3, cap="1MiB")

@@ -34,7 +34,7 @@ def whole_rounds(
     chunk to each entry of `turns` (the rails, faster ones more often).
 
     They load all rails alike at both ends, so what is left can be planned without them.  Returns
-    the parts of an `Unfinished`; a plain tuple, because numba crashes where Ctrl-C strikes while it
+    the parts of an `Unfinished`; a plain tuple, because numba crashes on KeyboardInterrupt while it
     makes a named one for Python.
     """
     n, senders = turns.size, largest.size

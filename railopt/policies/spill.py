@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from railopt.policies.cutting import Cut
     from railopt.policies.spill_rails import SpillUnits
 
-__all__ = ["Settling", "spill"]
+__all__ = ["FastSpill", "spill"]
 
 ROUNDS_HOME = 8
 CLOSE = 1 << 11  # a time within one part in so many is taken for the one that was to be kept
@@ -55,10 +55,10 @@ def spill(fabric: Fabric, chunks: Chunks, *, scale_up: str = "beside") -> Plan:
     return make_plan(fabric, chunks, rail, "spill")
 
 
-class Settling:
-    """`spill` in a training loop, with room that is kept: units settle as they do there, but are
-    not exchanged afterwards, so that NICs may end some tenths of a per cent above the least time,
-    more where several NICs are slow or dead.
+class FastSpill:
+    """`spill` in a training loop, with buffers that are kept.  Units find their rails as in
+    `spill`, but are not exchanged afterwards, so that NICs may end some tenths of a per cent above
+    the least time, more where several NICs are slow or dead.
     """
 
     def __init__(self, fabric: Fabric) -> None:
@@ -103,18 +103,19 @@ def _begun(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[SpillUnits, Cos
 
 
 def _best(fabric: Fabric, chunks: Chunks, units: SpillUnits, prices: Costs, rail: Rails) -> Rails:
-    """Settled, and where units are too large for that relieved by exchanges; where that is not
-    close to the nodes' bound either, the best beside plans that ignore moves, gone home.
+    """Pressed below the bound; where units are too large for that, relieved by exchanges; where
+    this is not close to the nodes' bound either, the best beside plans that ignore moves, gone
+    home.
     """
     bound = _least_time(units, prices)
     close = bound + bound // CLOSE
-    settled = _settled(units, prices, rail, bound)
-    if settled.time > close:
-        settled = _relieved(units, prices, settled.rail, close)
-    if settled.time <= close:
-        return settled.rail
+    pressed = _pressed(units, prices, rail, bound)
+    if pressed.time > close:
+        pressed = _relieved(units, prices, pressed.rail, close)
+    if pressed.time <= close:
+        return pressed.rail
     others = (made(fabric, chunks).rail for made in (lpt_global, equitable))
-    found = [settled, *(_gone_home(units, prices, other) for other in others)]
+    found = [pressed, *(_gone_home(units, prices, other) for other in others)]
     least = min(one.time for one in found)
     return min(
         (one for one in found if one.time <= least + least // CLOSE),
@@ -133,12 +134,12 @@ def _in_time(
     units, prices = begun
     most, least = (_longest(spill_rails.times(units, prices, rail)) for rail in ends)
     steps = [least + (most - least) * step // STEPS for step in range(1, STEPS)]
-    between = (_settled(units, prices, ends[0], kept).rail for kept in steps)
+    between = (_pressed(units, prices, ends[0], kept).rail for kept in steps)
     plans = [Plan(fabric, chunks, rail) for rail in (*ends, *between)]
     return min(plans, key=lambda made: (made.time_with_scaleup, made.moved)).rail
 
 
-class Settled(NamedTuple):
+class TimedRails(NamedTuple):
     """Rails, and how long the slowest NIC is busy, in the unit of `Costs`."""
 
     rail: Rails
@@ -150,7 +151,7 @@ class Settled(NamedTuple):
         return float((grades * units.size.astype(np.float64)).sum())
 
 
-def _settled(units: SpillUnits, prices: Costs, start: Rails, kept: int) -> Settled:
+def _pressed(units: SpillUnits, prices: Costs, start: Rails, kept: int) -> TimedRails:
     """From the rails of fewest moves, pressed below a time to be kept: few moves, about that time
     where units are small.
     """
@@ -159,20 +160,20 @@ def _settled(units: SpillUnits, prices: Costs, start: Rails, kept: int) -> Settl
     rail = start.copy()
     busy = spill_rails.times(units, prices, rail)
     spill_rails.press(units, prices, busy, kept, rail)
-    return Settled(rail, _longest(busy))
+    return TimedRails(rail, _longest(busy))
 
 
-def _relieved(units: SpillUnits, prices: Costs, start: Rails, kept: int) -> Settled:
+def _relieved(units: SpillUnits, prices: Costs, start: Rails, kept: int) -> TimedRails:
     """With units exchanged between rails, until every NIC keeps the time or none can be helped."""
     from railopt.policies import spill_rails, spill_swaps
 
     rail = start.copy()
     busy = spill_rails.times(units, prices, rail)
     spill_swaps.relieve(spill_swaps.SwapState(units, prices, busy[0], busy[1], rail), kept)
-    return Settled(rail, _longest(busy))
+    return TimedRails(rail, _longest(busy))
 
 
-def _gone_home(units: SpillUnits, prices: Costs, start: Rails) -> Settled:
+def _gone_home(units: SpillUnits, prices: Costs, start: Rails) -> TimedRails:
     """From a plan that ignores moves, without a longer time: units go to better rails that have
     room, or change places.
     """
@@ -186,7 +187,7 @@ def _gone_home(units: SpillUnits, prices: Costs, start: Rails) -> Settled:
         gone = spill_rails.go_home(units, prices, busy, kept, rail)
         if not gone + spill_swaps.trade_home(state, kept):
             break
-    return Settled(rail, _longest(busy))
+    return TimedRails(rail, _longest(busy))
 
 
 def _longest(busy: tuple[Array, Array]) -> int:

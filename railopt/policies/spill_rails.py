@@ -1,4 +1,4 @@
-"""The kernels of `spill`: units settle where their moves and the NICs' prices are least.
+"""The kernels of `spill`: units go where their moves and the NICs' prices are least.
 
 Every NIC has a price for a byte: nothing up to the foot of a window below the time to be kept, then
 rising in proportion to the NIC's own time, to that of one move where the window ends.  A unit takes
@@ -191,7 +191,7 @@ def least_time(sent: Array, received: Array, costs: Costs) -> int:
 def press(
     units: SpillUnits, costs: Costs, busy: tuple[Array, Array], kept: int, rail: Array
 ) -> None:
-    """Units settle below a time to be kept, in ever narrower windows."""
+    """Units find rails below a time to be kept, in ever narrower windows."""
     for window in WINDOWS:
         width, rest = 0, kept >> window
         while rest:
@@ -269,8 +269,8 @@ def go_home(
 def from_cut(
     cut: Cut, costs: Costs, near: Array, hosts: Hosts, rooms: tuple[Array, Array], rail: Array
 ) -> None:
-    """Fill `rail` for chunks of all nodes, each for one GPU, as units settle below the least time.
-    Those of one flow follow each other and begin alike.
+    """Fill `rail` for chunks of all nodes, each for one GPU, as units find rails below the least
+    time.  Those of one flow follow each other and begin alike.
 
     rooms   int16 [C, rails] and bool [C, gpus], for grades and for the GPUs that need a chunk
     """

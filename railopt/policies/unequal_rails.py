@@ -1,5 +1,5 @@
 """LPT where rails differ, or where sums are too long for the words of equal_rails.py: one plain
-kernel a policy.
+kernel per policy.
 
 Chunks are visited largest first, as sorted words that hold the chunk's index in their low bits
 (by_size.py).  Times are whole numbers, bytes times `Costs`, so that a tie is a tie on every

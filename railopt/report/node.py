@@ -108,7 +108,7 @@ def node_figure(fabric: Fabric, node: int = 0) -> Any:
     whole_number(node, "node", 0, fabric.nodes - 1)
     if max(fabric.gpus, fabric.rails) > MOST:
         raise InputError(
-            f"{fabric.gpus} GPUs and {fabric.rails} rails a node: a figure has at most {MOST} of "
+            f"{fabric.gpus} GPUs and {fabric.rails} rails per node: a figure has at most {MOST} of "
             f"each; the text has all"
         )
     width = max(4, fabric.gpus, fabric.rails)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from zlib import crc32
 
 from railopt.base.errors import InputError
-from railopt.base.units import parse_number, shown
+from railopt.base.units import parse_number, quoted
 
 PAGE = 7.0
 WIDTHS = {"column": 3.33, "page": PAGE}
@@ -70,7 +70,7 @@ def parse_width(text: str) -> float:
         inches = parse_number(0)
     if not NARROWEST <= inches <= WIDEST:
         raise InputError(
-            f"{shown(text)} is not a width of a figure: expected {', '.join(WIDTHS)}, or inches "
+            f"{quoted(text)} is not a width of a figure: expected {', '.join(WIDTHS)}, or inches "
             f"from {NARROWEST} to {WIDEST}"
         )
     return float(inches)

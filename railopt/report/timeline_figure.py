@@ -1,6 +1,6 @@
-"""A timeline as a picture: one row a rail, time to the right, height the share of the rail's
+"""A timeline as a picture: one row per rail, time to the right, height the share of the rail's
 transmit rate in use; two more rows where bytes are staged and passed on in phases of their own.
-A run with faults has one row a NIC, the share as a colour, and each fault at its NIC and time.
+A run with faults has one row per NIC, the share as a colour, and each fault at its NIC and time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_NODES_NAMED = 32
 @printed
 def timeline_figure(timeline: Timeline, *, width: float = PAGE) -> Any:
     """A figure: each track a stepped area of BINS equal slices of the run, its mean at the
-    right; of a run with faults, a row a NIC.
+    right; of a run with faults, a row per NIC.
     """
     if timeline.nic_curve is not None and timeline.nic_changes:
         return _nics_figure(timeline, width)

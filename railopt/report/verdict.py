@@ -16,7 +16,7 @@ from railopt.sweep.results import Row
 ASKED = {
     "nodes": "nodes",
     "rails": "rails",
-    "gpus": "GPUs a node",
+    "gpus": "GPUs per node",
     "link": "rate of a NIC",
     "degrade": "slow or dead NICs",
     "traffic": "traffic",

@@ -53,7 +53,7 @@ class Carried:
         ]
 
     def rows(self, *, gbits: bool = False) -> list[list[str]]:
-        """One row a rail of each node, then one of the node: mean time and rate of its runs."""
+        """One row per rail of each node, then one of the node: mean time and rate of its runs."""
         rows = []
         for node, runs in enumerate(self.nodes):
             name = "all" if self.sender == "loopback" else str(node)

@@ -23,7 +23,7 @@ import numpy as np
 
 from railopt.base.arrays import Ints, read_text
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.base.units import INT64_MAX, parse_integer, parse_rate, shown
+from railopt.base.units import INT64_MAX, parse_integer, parse_rate, quoted
 from railopt.files.openmetrics import Sample, parse
 from railopt.runtime.naming import Naming, in_natural_order
 from railopt.runtime.senders.report import LinkReport, Place
@@ -188,7 +188,7 @@ def _files(path: str) -> list[Path]:
         words = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{printable(path)}: {words}") from error
     if not 0 < len(found) <= MAX_FILES:
-        raise InputError(f"{printable(path)}: {len(found)} files: expected one a node")
+        raise InputError(f"{printable(path)}: {len(found)} files: expected one per node")
     return found
 
 
@@ -203,7 +203,7 @@ def _sysfs_lines(text: str, name: str) -> Iterator[tuple[str, str, int]]:
             if what == "rate":
                 rate = _PORT_RATE.match(match["value"])
                 if rate is None:
-                    raise InputError(f"{shown(match['value'])}: expected e.g. 400 Gb/sec (4X NDR)")
+                    raise InputError(f"{quoted(match['value'])}: expected e.g. 400 Gb/sec (4X NDR)")
                 number = parse_rate(f"{rate[1]}Gb/s")
             else:
                 word = WORD if what in ("sent", "received") else 1

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from railopt.base.arrays import read_text
 from railopt.base.errors import InputError, printable
-from railopt.base.units import shown
+from railopt.base.units import quoted
 from railopt.model.fabric import MAX_NODES, MAX_RAILS
 from railopt.runtime.rendezvous.launch import expand_hosts
 
@@ -37,7 +37,7 @@ def hosts_from(text: str) -> tuple[str, ...]:
     """
     names = _hosts_of_file(text) if os.path.isfile(text) else expand_hosts(text)
     if not names:
-        raise InputError(f"{shown(text)} names no host: expected e.g. gpu01,gpu02 or gpu[01-08]")
+        raise InputError(f"{quoted(text)} names no host: expected e.g. gpu01,gpu02 or gpu[01-08]")
     return once(names, "host")
 
 
@@ -92,12 +92,12 @@ class Naming(NamedTuple):
         found = [self._apart(name) for name in names]
         devices = self.completed(names).devices
         if len(devices) > MAX_RAILS:
-            raise InputError(f"{len(devices)} devices: expected at most {MAX_RAILS}, one a rail")
+            raise InputError(f"{len(devices)} devices: expected at most {MAX_RAILS}, one per rail")
         rail = {device: n for n, device in enumerate(devices)}
         for name, (_, device, _) in zip(names, found, strict=True):
             if device not in rail:
                 raise InputError(
-                    f"{printable(name)}: device {shown(device)} is not among those named: "
+                    f"{printable(name)}: device {quoted(device)} is not among those named: "
                     f"{printable(', '.join(devices))}"
                 )
         return [Place(node, rail[device], side) for node, device, side in found]

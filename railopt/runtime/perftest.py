@@ -22,7 +22,7 @@ import numpy as np
 
 from railopt.base.arrays import Ints
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.base.units import parse_number, parse_rate, shown
+from railopt.base.units import parse_number, parse_rate, quoted
 from railopt.model.fabric import MAX_NICS, Fabric
 from railopt.runtime.naming import SIDE_NAMES, Naming, Place
 
@@ -86,7 +86,7 @@ def _number(key: str, value: str, name: str) -> Fraction:
         number = MAX_NUMBER
     if not -MAX_NUMBER < number < MAX_NUMBER:
         raise FormatError(
-            f"{name}: {key} is {shown(value)}, expected a number below 1e15"
+            f"{name}: {key} is {quoted(value)}, expected a number below 1e15"
         ) from None
     return number
 
@@ -192,7 +192,7 @@ def fabric_from(
     measured = gathered.measured
     if not measured:
         raise InputError(
-            "no reports: expected one a NIC, e.g. node0_rail0.json node0_rail1.json ..."
+            "no reports: expected one per NIC, e.g. node0_rail0.json node0_rail1.json ..."
         )
     rates: dict[tuple[int, int, str], int] = {}
     for m in measured:
@@ -250,7 +250,7 @@ def rounded(fabric: Fabric, step: str) -> Fabric:
     except InputError as error:
         raise InputError(f"{error} (a step: 1% of the middle rate, or a rate: 5Gb/s)") from error
     if not 0 < width <= middle:
-        raise InputError(f"a step of {shown(step)}: expected above 0, and at most the middle rate")
+        raise InputError(f"a step of {quoted(step)}: expected above 0, and at most the middle rate")
     return replace(fabric, tx=_nearest(fabric.tx, width), rx=_nearest(fabric.rx, width))
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from railopt.base.arrays import Array, require_type
 from railopt.base.errors import InputError
-from railopt.base.units import parse_bytes, parse_number, shown
+from railopt.base.units import parse_bytes, parse_number, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.schedule.compact import compact_tapered
@@ -90,5 +90,5 @@ def _share(eps: Fraction | str | int) -> Fraction:
     except InputError as error:
         raise InputError(f"eps = {error}") from error
     if not 0 <= share <= 1:
-        raise InputError(f"eps = {shown(eps)}: expected 0 to 1")
+        raise InputError(f"eps = {quoted(eps)}: expected 0 to 1")
     return share

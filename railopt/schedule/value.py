@@ -26,7 +26,7 @@ from railopt.base.arrays import (
 )
 from railopt.base.errors import CheckFailed, FormatError, InputError, printable
 from railopt.base.kernels import kernel
-from railopt.base.units import parse_bytes, shown
+from railopt.base.units import parse_bytes, quoted
 from railopt.evidence.bounds import Bound
 from railopt.files.formats import Connection, check_connections, format_cm
 from railopt.model.chunks import Chunks
@@ -65,7 +65,7 @@ class Schedule(Value):
     def __post_init__(self) -> None:
         if self.kind not in KINDS or self.order not in ORDERS:
             raise InputError(
-                f"a schedule of kind {shown(self.kind)} in order {shown(self.order)}: "
+                f"a schedule of kind {quoted(self.kind)} in order {quoted(self.order)}: "
                 f"known kinds are {', '.join(KINDS)}; orders {', '.join(ORDERS)}"
             )
         require_two_levels(self.fabric, self.traffic)

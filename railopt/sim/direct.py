@@ -38,7 +38,7 @@ import numpy as np
 from railopt.base.arrays import Ints
 from railopt.base.dice import Dice
 from railopt.base.errors import InputError, did_you_mean
-from railopt.base.units import shown
+from railopt.base.units import quoted
 from railopt.model.fabric import Fabric, Spine
 from railopt.model.traffic import Traffic
 from railopt.sim.assumptions import Assumptions, Fault
@@ -138,7 +138,7 @@ def balancer_named(name: str) -> Balancer:
     """An entry of BALANCERS."""
     if name not in BALANCERS:
         raise InputError(
-            f"unknown balancer {shown(name)}; known balancers: {', '.join(BALANCERS)}"
+            f"unknown balancer {quoted(name)}; known balancers: {', '.join(BALANCERS)}"
             f"{did_you_mean(name, BALANCERS)}"
         )
     return BALANCERS[name]

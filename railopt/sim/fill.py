@@ -52,7 +52,7 @@ class Ports(NamedTuple):
     pull: Array  # float64 [ports]: their weight x cost
     keys: Array  # float64 [ports], the heap
     heap: Array  # int64 [ports], the heap
-    settled: Array  # int64 [flows]: the last fill that set its rate
+    rated_in: Array  # int64 [flows]: the last fill that set its rate
     fills: Array  # int64 [1]: how many there were
 
 
@@ -146,7 +146,7 @@ def _sink(keys: Array, heap: Array, count: int, key: float, port: int) -> None:
 @part
 def _settle(f: int, rate: float, net: Net, ports: Ports) -> None:
     """Flow f has its rate: take it from every port it crosses."""
-    ports.settled[f] = ports.fills[0]
+    ports.rated_in[f] = ports.fills[0]
     for e in range(net.first[f], net.first[f + 1]):
         p = net.path[e]
         ports.left[p] -= rate * net.cost[e]
@@ -183,7 +183,7 @@ def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> Non
             if share > key:
                 _sink(
                     ports.keys, ports.heap, count, share, p
-                )  # others settled meanwhile and left more for its flows
+                )  # others got their rates meanwhile and left more for its flows
                 continue
             level = share
             _settle_members(p, level, net, rate, ports)
@@ -203,7 +203,7 @@ def _settle_members(p: int, level: float, net: Net, rate: Array, ports: Ports) -
             continue
         ports.members[kept] = f
         kept += 1
-        if ports.settled[f] != ports.fills[0]:
+        if ports.rated_in[f] != ports.fills[0]:
             rate[f] = net.weight[f] * level
             _settle(f, rate[f], net, ports)
     ports.end[p] = kept

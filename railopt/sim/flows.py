@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Array, Bools, Floats, Int32s, Ints, frozen, total
 from railopt.base.errors import InputError
-from railopt.base.units import shown
+from railopt.base.units import quoted
 
 _UNSET: Any = None  # __post_init__ puts the default in, so that no reader meets a None
 
@@ -197,7 +197,7 @@ class Flows:
             at_ps, port, capacity = (int(value) for value in change if value == int(value))
         except (TypeError, ValueError, OverflowError):
             raise InputError(
-                f"a change of {shown(change)}: expected Change(at_ps, port, capacity) in integers"
+                f"a change of {quoted(change)}: expected Change(at_ps, port, capacity) in integers"
             ) from None
         if not (
             0 <= at_ps <= LONGEST_PS

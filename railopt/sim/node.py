@@ -116,7 +116,7 @@ def _whole(places: Array) -> Ints:
 
 
 class Phase(NamedTuple):
-    """What is staged, or passed on, as flows: one a pair of GPUs.
+    """What is staged, or passed on, as flows: one per pair of GPUs.
 
     hops              source and target of each flow
     size              int64 [F], bytes

@@ -1,4 +1,4 @@
-"""Exact solvers: the best plan, and a bound with a witness that the kernel re-checks.
+"""Exact solvers: the best plan, and a bound with a witness that the checker re-checks.
 
 coupled   all senders and receivers at once: `railopt.solve`;  outcome: what it answers
 local     one sender alone

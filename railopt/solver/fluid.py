@@ -7,7 +7,7 @@ with a dual certificate.
 
 Rails whose NICs have equal rates at every node carry equal shares, so the program has one rail a
 class of them.  GLOP guesses an optimal basis in floats; the simplex method goes on from there in
-fractions (`simplex.py`), until vertex and prices are exact.  The kernel's own argument (prices
+fractions (`simplex.py`), until vertex and prices are exact.  The checker's own argument (prices
 a[k, n], b[f, n] of a byte: all bytes pay at least `demand . min(a + b)`, all NICs earn at most
 `T * (a . tx + b . rx)`) must then give exactly the vertex's T.
 """
@@ -198,7 +198,7 @@ def _guess(problem: _Classes, program: LinearProgram, limit_s: float | None) -> 
 
 
 def _certified(fabric: Fabric, demand: Ints, split: Flow, prices: dict[Cell, Fraction]) -> Fluid:
-    """The certificate, if the kernel finds value and bound equal."""
+    """The certificate, if the checker finds value and bound equal."""
     unit = lcm(*(amount.denominator for amount in split.values()))
     whole = lcm(*(price.denominator for price in prices.values()))
     price = [[[0] * fabric.rails for _ in range(fabric.nodes)] for _ in range(2)]

@@ -26,7 +26,7 @@ from typing import Any
 from railopt.base.arrays import write_atomic
 from railopt.base.errors import InputError, printable
 from railopt.base.extras import need
-from railopt.base.units import parse_number, shown
+from railopt.base.units import parse_number, quoted
 
 Row = dict[str, Any]
 LARGEST = 10**300
@@ -280,7 +280,7 @@ def _parquet(table: list[dict[str, Any]], columns: list[str]) -> bytes:
             made[name] = pyarrow.array(values)
         except (pyarrow.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise InputError(
-                f"column {shown(name)} does not fit Parquet, where a column has values of one "
+                f"column {quoted(name)} does not fit Parquet, where a column has values of one "
                 f"type ({printable(error)}): export .csv"
             ) from error
     sink = pyarrow.BufferOutputStream()

@@ -38,7 +38,7 @@ from railopt import __version__
 from railopt.base import toml
 from railopt.base.arrays import whole_number
 from railopt.base.errors import InputError, did_you_mean, printable
-from railopt.base.units import INT64_MAX, PS_PER_S, format_bytes, parse_bytes, parse_time, shown
+from railopt.base.units import INT64_MAX, PS_PER_S, format_bytes, parse_bytes, parse_time, quoted
 from railopt.model.fabric import Fabric, parse_nics
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
@@ -177,7 +177,7 @@ def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise InputError(f"threads = {threads!r}: expected a whole number of at least 1")
     if not isinstance(data.get("name", ""), str):
-        raise InputError(f"name = {shown(data['name'])}: expected a text")
+        raise InputError(f"name = {quoted(data['name'])}: expected a text")
     if not isinstance(data.get("simulate", False), bool):
         raise InputError(f"simulate = {data['simulate']!r}: expected true or false")
     options = {
@@ -189,11 +189,11 @@ def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
     grid, further = data.get("grid", {}), data.get("instance", [])
     toml.only(grid, set(_DEFAULTS), "[grid]")
     if not isinstance(further, list):
-        raise InputError(f"instance = {shown(further)}: expected [[instance]] tables")
+        raise InputError(f"instance = {quoted(further)}: expected [[instance]] tables")
     timeout_s = _seconds(data.get("timeout", "600s"))
     if not options["limit_s"] < timeout_s <= LONGEST_S:
         raise InputError(
-            f"timeout = {shown(data.get('timeout', '600s'))}: expected more than the solver's "
+            f"timeout = {quoted(data.get('timeout', '600s'))}: expected more than the solver's "
             f"limit of {options['limit_s']:g} s and at most {LONGEST_S} s"
         )
     axes = {key: grid[key] if isinstance(grid[key], list) else [grid[key]] for key in grid}
@@ -252,7 +252,7 @@ def _instance(
         return replace(point, content=content, seed=0)
     if point.traffic.partition(":")[0] not in WORKLOADS:
         raise InputError(
-            f"traffic = {shown(point.traffic)}: neither a file in {printable(point.folder)} nor a "
+            f"traffic = {quoted(point.traffic)}: neither a file in {printable(point.folder)} nor a "
             f"workload; known workloads: {', '.join(WORKLOADS)}"
             f"{did_you_mean(point.traffic.partition(':')[0], WORKLOADS)}"
         )
@@ -287,14 +287,14 @@ def _check_runnable(points: Iterable[Instance]) -> None:
         try:
             point.read_traffic(fabric)
         except InputError as error:
-            raise InputError(f"traffic = {shown(point.traffic)}: {error}") from error
+            raise InputError(f"traffic = {quoted(point.traffic)}: {error}") from error
 
 
 def _memory(text: str | int) -> int:
     value = parse_bytes(text)
     if value < LEAST_MEMORY:
         raise InputError(
-            f"memory = {shown(text)}: expected at least {format_bytes(LEAST_MEMORY)}, in less no "
+            f"memory = {quoted(text)}: expected at least {format_bytes(LEAST_MEMORY)}, in less no "
             f"instance starts"
         )
     return value

@@ -28,7 +28,7 @@ class Groups:
     """The process groups of one rank, each in the order of ranks.
 
     node    the ranks of its node
-    rail    the ranks of its local index, one a node: what goes on its GPU's NICs
+    rail    the ranks of its local index, one per node: what goes on its GPU's NICs
     all     every rank of the all-to-all; None: the default group
     """
 

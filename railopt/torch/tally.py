@@ -22,7 +22,7 @@ class RailRows(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What one rank (GPU g of node k, of G GPUs a node and R in all) must know, in rows, int64.
+    """What one rank (GPU g of node k, of G GPUs per node and R in all) must know, in rows, int64.
 
     own       [R, G]     from this rank to GPU d, by the rail group that carries them
     gathered  [G, R]     from GPU i of this node to GPU d, by this rank's rail group

@@ -1,5 +1,6 @@
 """`python -m tests.bench [NAME ...] [--json]`: run the benchmarks, all of them or those whose name
-holds a NAME; `python -m tests.bench ablations` leaves mechanisms out (`ablations.py`).
+holds a NAME.  `python -m tests.bench ablations` leaves mechanisms out (`ablations.py`), and
+`python -m tests.bench trace COMMAND ...` prints the modules that a command passes through.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import ablations
+from tests.bench import ablations, trace
 
 
 def main() -> int:
     if sys.argv[1:2] == ["ablations"]:
         return ablations.main(sys.argv[2:])
+    if sys.argv[1:2] == ["trace"]:
+        return trace.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument(
         "names", nargs="*", help="run only benchmarks whose name contains one of these"

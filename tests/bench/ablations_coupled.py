@@ -1,7 +1,5 @@
 """What each step of the coupled solver gains: instances drawn once, with one step left out.
 
-`python -m tests.bench.ablations_coupled --seed 400871 [--only NAME ...] [--limit 0.5]`
-
 Every instance is solved once with all steps, which tells the steps that it comes to; then once
 without each of these.  An instance that does not come to a step has the same answer without it.
 Times are CPU seconds of one thread.
@@ -14,10 +12,8 @@ tiny    up to 12 chunks, NICs of any rates
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from fractions import Fraction
 from itertools import product
@@ -27,13 +23,24 @@ from unittest.mock import patch
 import numpy as np
 
 from railopt import Chunks, Fabric, workloads
-from railopt.solver.coupled import steps
-from railopt.solver.coupled.race import Clock, Race
+from railopt.solver.coupled import (
+    ask,
+    cap_weights,
+    chunk_sums,
+    joint,
+    nodes,
+    resplit_kernels,
+    search,
+    steps,
+)
+from railopt.solver.coupled.race import Race
 from railopt.solver.coupled.solve import run_race
 from tests.bench import drawn_seeds
+from tests.bench.ablations import Ablation, source_lines
 from tests.bench.solver_coupled import KIB, MIB, WORN, moe, small, worn
 
 TINY = 240
+LIMIT_S = 0.5  # CPU seconds per instance
 CAPS = (4 * MIB, MIB, 256 * KIB, 64 * KIB)
 Problem = tuple[Fabric, Chunks]
 
@@ -54,6 +61,18 @@ STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "anchored": (steps, "_anchored", _nothing),
     "joint": (steps, "_joint", _nothing),
     "integer program": (steps, "integer_program", _nothing),
+}
+
+
+# step -> what exists for it alone, beside the step itself
+ALONE: dict[str, tuple[Any, ...]] = {
+    "cap weights": (cap_weights,),
+    "whole chunks": (chunk_sums,),
+    "re-split": (resplit_kernels, search.even_out),
+    "exact nodes": (nodes, steps._critical),
+    "anchored": (search.anchor,),
+    "joint": (joint,),
+    "integer program": (ask,),
 }
 
 
@@ -107,14 +126,47 @@ def tiny(rng: np.random.Generator) -> Problem:
     return Fabric(count, rails, rails, rates[0], rates[1]), chunks
 
 
-def solved(problem: Problem, limit_s: float) -> Answer:
+def rows(seed: int) -> Iterator[Ablation]:
+    """How many instances come to each step, how many of them are known with and without it."""
+    command = f"python -m tests.bench ablations coupled --seed {seed}"
+    chosen = list(instances(seed))
+    for _, problem in (chosen[0], chosen[-1]):
+        run_race(Race(*problem, 1.0))  # kernels are loaded
+    found: dict[str, list[tuple[Answer, Answer]]] = {name: [] for name in STEPS}
+    total: list[Answer] = []
+    for _, problem in chosen:
+        answer, met = steps_of(problem)
+        total.append(answer)
+        for name in met:
+            found[name].append((answer, without(name, problem)))
+    known, spent_s = sum(one.known for one in total), sum(one.time_s for one in total)
+    yield Ablation("nothing", 0, f"{known} known of {len(total)}, {spent_s:.1f} s", command)
+    for name, pairs in found.items():
+        lines = source_lines(getattr(*STEPS[name][:2]), *ALONE.get(name, ()))
+        yield Ablation(name, lines, _gain(pairs), command)
+
+
+def _gain(pairs: list[tuple[Answer, Answer]]) -> str:
+    """What the instances that come to a step lose without it."""
+    before, after = [one for one, _ in pairs], [one for _, one in pairs]
+    known, left = (sum(one.known for one in side) for side in (before, after))
+    spent_s, then_s = (sum(one.time_s for one in side) for side in (before, after))
+    wider = sum(b.gap > a.gap for a, b in pairs)
+    closer = sum(b.gap < a.gap for a, b in pairs)
+    return (
+        f"{len(pairs)} come to it, {known} known, {left} without it; brackets {wider} wider, "
+        f"{closer} closer without it; {spent_s:.1f} s, {then_s:.1f} s without it"
+    )
+
+
+def solved(problem: Problem) -> Answer:
     """One solve, on a clock of CPU time."""
-    race = Race(*problem, limit_s, clock=Clock(time.process_time))
+    race = Race(*problem, LIMIT_S, clock=time.process_time)
     found = run_race(race)
     return Answer(found.status == "known", found.status == "claimed", found.gap, found.time_s)
 
 
-def steps_of(problem: Problem, limit_s: float) -> tuple[Answer, set[str]]:
+def steps_of(problem: Problem) -> tuple[Answer, set[str]]:
     """The answer with all steps, and the steps that it came to."""
     met: set[str] = set()
 
@@ -130,57 +182,10 @@ def steps_of(problem: Problem, limit_s: float) -> tuple[Answer, set[str]]:
         for name, (module, attribute, _) in STEPS.items():
             call = watched(name, getattr(module, attribute))
             stack.enter_context(patch.object(module, attribute, call))
-        return solved(problem, limit_s), met
+        return solved(problem), met
 
 
-def without(name: str, problem: Problem, limit_s: float) -> Answer:
+def without(name: str, problem: Problem) -> Answer:
     """The answer without a step."""
     with patch.object(*STEPS[name]):
-        return solved(problem, limit_s)
-
-
-def row(name: str, pairs: Sequence[tuple[str, Answer, Answer]]) -> str:
-    """How many instances come to a step, and what they lose without it."""
-    known, left = (sum(each[i].known for each in pairs) for i in (1, 2))
-    wider = sum(b.gap > a.gap for _, a, b in pairs)
-    closer = sum(b.gap < a.gap for _, a, b in pairs)
-    spent, then = (sum(each[i].time_s for each in pairs) for i in (1, 2))
-    return (
-        f"{name} | {len(pairs)} | {known} | {left} | {wider} wider, {closer} closer | "
-        f"{spent:.1f} s | {then:.1f} s"
-    )
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="ablations_coupled", description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=0.5, help="CPU seconds per instance")
-    parser.add_argument("--only", nargs="*", default=list(STEPS), help="steps")
-    parser.add_argument("--family", default="", help="what an instance's name begins with")
-    parser.add_argument("--shard", default="0/1", help="K/N: each N-th instance from the K-th on")
-    args = parser.parse_args(argv)
-    first, every = map(int, args.shard.split("/"))
-    chosen = [one for one in instances(args.seed) if one[0].startswith(args.family)][first::every]
-    for case in (chosen[0], chosen[-1]):
-        run_race(Race(*case[1], 1.0))  # kernels are loaded
-    found: dict[str, list[tuple[str, Answer, Answer]]] = {name: [] for name in args.only}
-    total: list[Answer] = []
-    for case, problem in chosen:
-        answer, met = steps_of(problem, args.limit)
-        total.append(answer)
-        for name in (name for name in args.only if name in met):
-            found[name].append((case, answer, without(name, problem, args.limit)))
-            left = found[name][-1][2]
-            if answer.known != left.known:
-                word = "lost" if answer.known else "won"
-                print(f"{word} without {name}: {case}: {float(left.gap):.1e}", flush=True)
-    known, claimed = sum(one.known for one in total), sum(one.claimed for one in total)
-    spent = sum(one.time_s for one in total)
-    print(f"all steps: {known} known, {claimed} claimed, of {len(total)}; {spent:.1f} s")
-    print("step | come to it | known | known without it | brackets | CPU | CPU without it")
-    print("\n".join(row(name, pairs) for name, pairs in found.items()))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        return solved(problem)

@@ -7,7 +7,6 @@ nothing: only the others are solved anew.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from railopt.solver.local import filling, steps, values
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.state import LocalState
 from tests.bench import drawn_seeds
-from tests.bench.ablations import Ablation
+from tests.bench.ablations import Ablation, source_lines
 from tests.bench.solver_bench import Case, cases, warm_up
 
 FAMILIES = ("grid", "classes", "lawrinenko", "unequal")
@@ -50,17 +49,17 @@ class Variant(NamedTuple):
 
 def variants() -> Iterator[Variant]:
     for step in steps.STEPS:
-        yield Variant(step.__name__, _lines(step), step)
+        yield Variant(step.__name__, source_lines(step), step)
     first, last = steps.STEPS[0], steps.STEPS[-1]
     for kernel in (values.differencing, values.counted):
         name = kernel.py_func.__name__
-        yield Variant(name, _lines(kernel.py_func), first, (values, name, values.lpt))
+        yield Variant(name, source_lines(kernel.py_func), first, (values, name, values.lpt))
     multifit = (steps, "multifit", _nothing)
-    lines = _lines(steps.multifit) + _lines(values.first_fit.py_func)
+    lines = source_lines(steps.multifit) + source_lines(values.first_fit.py_func)
     yield Variant("multifit", lines, first, multifit)
-    yield Variant("closer", _lines(filling.closer), last, (steps, "closer", _nothing))
+    yield Variant("closer", source_lines(filling.closer), last, (steps, "closer", _nothing))
     everything = (filling, "tight_part", _all_jobs)
-    yield Variant("tight_part", _lines(filling.tight_part), last, everything)
+    yield Variant("tight_part", source_lines(filling.tight_part), last, everything)
 
 
 def rows(seed: int) -> Iterator[Ablation]:
@@ -68,13 +67,13 @@ def rows(seed: int) -> Iterator[Ablation]:
     warm_up([])
     everything = [solved(case, steps.STEPS) for case in instances]
     command = f"python -m tests.bench ablations local --seed {seed}"
-    yield Ablation("nothing", 0, _told(instances, everything, everything), command)
+    yield Ablation("nothing", 0, _summary(instances, everything, everything), command)
     for variant in variants():
         without = [
             _solved_without(variant, case) if variant.step.__name__ in before.reached else before
             for case, before in zip(instances, everything, strict=True)
         ]
-        gain = _told(instances, everything, without)
+        gain = _summary(instances, everything, without)
         yield Ablation(variant.name, variant.lines, gain, command)
 
 
@@ -107,7 +106,7 @@ def _solved_without(variant: Variant, case: Case) -> Solved:
         return solved(case, steps.STEPS)
 
 
-def _told(instances: list[Case], before: list[Solved], after: list[Solved]) -> str:
+def _summary(instances: list[Case], before: list[Solved], after: list[Solved]) -> str:
     """How many of each family are proved, and the CPU seconds of all."""
     parts = []
     for family in FAMILIES:
@@ -115,10 +114,6 @@ def _told(instances: list[Case], before: list[Solved], after: list[Solved]) -> s
         more = sum(after[i].proved - before[i].proved for i in places)
         parts.append(f"{family} {sum(after[i].proved for i in places)} ({more:+d})")
     return f"{', '.join(parts)}; {sum(one.took_s for one in after):.0f} s"
-
-
-def _lines(function: Callable[..., Any]) -> int:
-    return len(inspect.getsource(function).splitlines())
 
 
 def _nothing(*_: object) -> None:

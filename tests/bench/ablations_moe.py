@@ -5,16 +5,13 @@ Steps that no plan has seen, of the committed traces, and draws that no constant
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
 
 import numpy as np
 
 from railopt.moe.assess import scored_map
-from railopt.moe.placement import improve, naming, packing, repair, settled
+from railopt.moe.placement import improve, naming, old_map, packing, repair
 from railopt.moe.placement.eplb import eplb
 from railopt.moe.placement.packing import balance, packed
 from railopt.moe.placement.repair import FewMoves
@@ -22,30 +19,20 @@ from railopt.moe.placement.replicate import rebalance
 from railopt.moe.routing import window
 from railopt.moe.routing.trace import Trace
 from railopt.moe.routing.window import WHOLE, Window, seen
+from tests.bench.ablations import Ablation, source_lines
 
 TRACES = Path(__file__).parents[2] / "experiments" / "traces"
-COMMAND = "python -m tests.bench.ablations_moe"
-SEED = 6101
+Row = tuple[str, int, str]  # name, lines, gain
 
 
-class Ablation(NamedTuple):
-    """One mechanism: its lines, and what it gains in words with numbers."""
-
-    name: str
-    lines: int
-    gain: str
-    command: str = COMMAND
-
-
-def rows() -> Iterator[Ablation]:
-    """Every mechanism that is kept and can be left out here."""
-    yield from _decay()
-    yield from _packing()
-    yield from _moves()
-
-
-def _lines(*things: Callable[..., object] | ModuleType) -> int:
-    return sum(len(inspect.getsource(thing).splitlines()) for thing in things)
+def rows(seed: int) -> Iterator[Ablation]:
+    """Every mechanism that is kept and can be left out here; the traces are the same for every
+    seed.
+    """
+    command = f"python -m tests.bench ablations moe --seed {seed}"
+    for found in (_decay(), _packing(seed), _moves(seed)):
+        for name, lines, gain in found:
+            yield Ablation(name, lines, gain, command)
 
 
 def _anew(plan: Callable[[np.ndarray, int, int], np.ndarray]) -> float:
@@ -66,26 +53,26 @@ def _anew(plan: Callable[[np.ndarray, int, int], np.ndarray]) -> float:
     return float(np.mean(cells))
 
 
-def _planned(shown: Window) -> Callable[[np.ndarray, int, int], np.ndarray]:
+def _planned(chosen: Window) -> Callable[[np.ndarray, int, int], np.ndarray]:
     def plan(load: np.ndarray, replicas: int, gpus: int) -> np.ndarray:
-        forecast = seen(load[:, :, None], shown).counts.sum(axis=1)
+        forecast = seen(load[:, :, None], chosen).counts.sum(axis=1)
         return rebalance(forecast, replicas, 1, 1, gpus)[0]
 
     return plan
 
 
-def _decay() -> Iterator[Ablation]:
+def _decay() -> Iterator[Row]:
     plain = _anew(lambda load, replicas, gpus: eplb(load.sum(axis=0), replicas, 1, 1, gpus))
     fixed, chosen = _anew(_planned(Window(decay=0.9))), _anew(_planned(WHOLE))
-    yield Ablation(
+    yield (
         "decay chosen by trials",
-        _lines(window.best_decay),
+        source_lines(window.best_decay),
         f"max/mean {fixed:.3f} with a fixed 0.9 -> {chosen:.3f} (EPLB on the sum {plain:.3f})",
     )
 
 
-def _packing() -> Iterator[Ablation]:
-    rng = np.random.default_rng(SEED)
+def _packing(seed: int) -> Iterator[Row]:
+    rng = np.random.default_rng([seed, 0])
     found = []
     for experts, gpus in ((64, 32), (256, 32), (256, 64)):
         load = np.exp(2 * rng.normal(size=(20, experts)))
@@ -95,30 +82,34 @@ def _packing() -> Iterator[Ablation]:
         one, other = (float(balance(load, plan, gpus).mean()) for plan in (without, evened))
         found.append(f"{experts} + {gpus} on {gpus}: {one:.3f} -> {other:.3f}")
     text = "; ".join(found)
-    yield Ablation("improve in a packing above 1.02", _lines(improve), f"lognormal 2, {text}")
+    yield ("improve in a packing above 1.02", source_lines(improve), f"lognormal 2, {text}")
 
 
-def _moves() -> Iterator[Ablation]:
-    rng = np.random.default_rng(SEED + 1)
+def _moves(seed: int) -> Iterator[Row]:
+    rng = np.random.default_rng([seed, 1])
     load = np.exp(rng.normal(size=(20, 256)))
     old = rebalance(load, 288, 1, 1, 32)[0]
     later = load * np.exp(0.05 * rng.normal(size=load.shape))
     fresh = rebalance(later, 288, 1, 1, 32)[0]
-    named = settled.settled(fresh, old, 32, 32)
+    named = old_map.least_change(fresh, old, 32, 32)
     within = rebalance(later, 288, 1, 1, 32, old, FewMoves(1.02, 1.02))[0]
     best = rebalance(later, 288, 1, 1, 32, old, FewMoves(moves=75))[0]
 
-    def shown(plan: np.ndarray) -> str:
+    def scored(plan: np.ndarray) -> str:
         return f"{moved(plan, old, 32):.1f} moves, {balance(later, plan, 32).mean():.4f}"
 
-    yield Ablation("settled", _lines(settled), f"anew {shown(fresh)} -> {shown(named)}")
-    yield Ablation(
-        "repair of a map",
-        _lines(repair.repaired_map, repair._stepwise, improve),
-        f"old map {balance(later, old, 32).mean():.4f}; within 1.02: {shown(within)}; at most 75 "
-        f"moves: {shown(best)}",
+    yield (
+        "least_change",
+        source_lines(old_map),
+        f"anew {scored(fresh)} -> {scored(named)}",
     )
-    yield Ablation("naming", _lines(naming), "the options --costs and --aim are this")
+    yield (
+        "repair of a map",
+        source_lines(repair.repaired_map, repair._stepwise, improve),
+        f"old map {balance(later, old, 32).mean():.4f}; within 1.02: {scored(within)}; at most 75 "
+        f"moves: {scored(best)}",
+    )
+    yield ("naming", source_lines(naming), "the options --costs and --aim are this")
 
 
 def moved(new: np.ndarray, old: np.ndarray, gpus: int) -> float:
@@ -129,8 +120,3 @@ def moved(new: np.ndarray, old: np.ndarray, gpus: int) -> float:
         strict=True,
     )
     return sum(len(set(now) - set(before)) for now, before in pairs) / len(new)
-
-
-if __name__ == "__main__":
-    for row in rows():
-        print(f"{row.name} | {row.lines} lines | {row.gain}")

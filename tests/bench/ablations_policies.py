@@ -4,32 +4,20 @@ traffic whose seeds were drawn once.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from itertools import product
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from railopt import Chunks, Fabric, gap, plan, workloads
-from railopt.policies import equal_pairs, equal_rails, spill_swaps, unequal_rails
+from railopt.policies import equal_pairs, equal_rails, spill_swaps
 from tests.bench import best, drawn_seeds
-
-
-class Ablation(NamedTuple):
-    """One row: what was left out, the lines that it takes, what it gains."""
-
-    name: str
-    lines: int
-    gain: str
-
-
-def lines(*modules: ModuleType) -> int:
-    return sum(len(inspect.getsource(module).splitlines()) for module in modules)
+from tests.bench.ablations import Ablation, source_lines
 
 
 @contextmanager
@@ -54,8 +42,9 @@ def _million(seed: int) -> tuple[Fabric, Chunks]:
     return Fabric.uniform(128, 8), Chunks.from_arrays(src=src, dst=dst, size=size)
 
 
-def rows(number: int = 20261117) -> Iterator[Ablation]:
-    seeds = drawn_seeds(number, 12)
+def rows(seed: int) -> Iterator[Ablation]:
+    seeds = drawn_seeds(seed, 12)
+    command = f"python -m tests.bench ablations policies --seed {seed}"
     fabric, chunks = _million(seeds[0])
     for policy, module in (("lpt", equal_rails), ("lpt-local", equal_pairs)):
         call = partial(plan, fabric, chunks, policy)
@@ -63,20 +52,20 @@ def rows(number: int = 20261117) -> Iterator[Ablation]:
         with without(module, fits=lambda *_: False):
             left_out = best(call, 3, cpu=True)
         gain = f"{policy} of a million chunks: {1e3 * with_it:.0f} ms, {1e3 * left_out:.0f} without"
-        yield Ablation(f"{policy} on sorted words where rails are equal", lines(module), gain)
-    shared = lines(unequal_rails)
-    yield Ablation("lpt where rails differ (the plain twin, which is needed)", shared, "")
-    yield from _swaps(seeds)
+        name = f"{policy} on sorted words where rails are equal"
+        yield Ablation(name, source_lines(module), gain, command)
+    for name, gain in _swaps(seeds):
+        yield Ablation(name, source_lines(spill_swaps) // 2, gain, command)
 
 
-def _swaps(seeds: list[int]) -> Iterator[Ablation]:
+def _swaps(seeds: list[int]) -> Iterator[tuple[str, str]]:
     """`spill` on whole flows and large chunks, healthy and beside a slow NIC, with and without its
-    exchanges: gap, and bytes moved over all bytes.
+    exchanges: gap, and bytes moved over all bytes; (name, gain).
     """
     spill = import_module("railopt.policies.spill")
     left_out: dict[str, dict[ModuleType, dict[str, Any]]] = {
         "": {},
-        "relieve": {spill: {"_relieved": lambda *args: spill._settled(*args)}},
+        "relieve": {spill: {"_relieved": lambda *args: spill._pressed(*args)}},
         "trade_home": {spill_swaps: {"trade_home": lambda *_: 0}},
     }
     cases = list(product((3, 4, 8), (4, 8), ("flow", "4MiB", "1MiB"), ("1", "0.5"), seeds[:6]))
@@ -95,10 +84,4 @@ def _swaps(seeds: list[int]) -> Iterator[Ablation]:
             f"mean gap of {len(cases)} plans {means[''][0]:.3f} %, {means[name][0]:.3f} % without; "
             f"moved {means[''][1]:.1f} %, {means[name][1]:.1f} % without"
         )
-        size = len(inspect.getsource(spill_swaps).splitlines()) // 2
-        yield Ablation(f"`{name}` of `spill` (half of spill_swaps)", size, gain)
-
-
-if __name__ == "__main__":
-    for row in rows():
-        print(f"{row.name:<62} {row.lines:>5}  {row.gain}")
+        yield f"`{name}` of `spill` (half of spill_swaps)", gain

@@ -1,4 +1,4 @@
-"""`railopt-verified` beside the kernel, both as programs: reading files and starting included.
+"""`railopt-verified` beside the checker, both as programs: reading files and starting included.
 
 Times are CPU seconds.  The certificates of the solver are those of `make bench-solver`'s grid, on
 seeds that nothing was tuned on.

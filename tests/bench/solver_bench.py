@@ -68,8 +68,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """One instance: what we proved (by a witness that the kernel accepts) and how, how dear that is
-    to check, what each peer did.
+    """One instance: what we proved (by a witness that the checker accepts) and how, how dear that
+    is to check, what each peer did.
     """
 
     family: str
@@ -123,7 +123,7 @@ def timed(call: Callable[[], T], quick_s: float = 0.1, repeats: int = 3) -> tupl
 
 
 def measure(case: Case, peers: Sequence[str], peer_limit_s: float) -> Result:
-    """Solve, check the certificate with the kernel, then let the peers solve the same instance."""
+    """Solve, check the certificate with the checker, then let the peers solve the same instance."""
     seconds, outcome = timed(
         lambda: solve_local(case.sizes, **case.shape, limit_s=case.limit_s, clock=time.process_time)
     )
@@ -322,7 +322,7 @@ def show(result: Result) -> Result:
         print(
             f"  {result.name:<28} {state}, {result.seconds:.2f} s, {result.method}; check "
             f"{result.check_s:.2f} s, "
-            f"{result.witness_bytes} B{'' if result.check_ok else ', refused by the kernel'}",
+            f"{result.witness_bytes} B{'' if result.check_ok else ', refused by the checker'}",
             file=sys.stderr,
         )
     return result

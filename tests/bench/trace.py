@@ -1,4 +1,4 @@
-"""`python -m tests.bench.trace COMMAND ...`: what a command of railopt passes through.
+"""`python -m tests.bench trace COMMAND ...`: what a command of railopt passes through.
 
 The command runs twice, so that imports, compiled kernels and caches are there; of the second run
 are counted the modules of railopt that it calls into, and how often a call goes from one of them
@@ -67,7 +67,3 @@ def main(arguments: list[str]) -> int:
         f"{sum(trace.calls.values())} calls, {spent:.3f} s of CPU time; exit code {code}"
     )
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

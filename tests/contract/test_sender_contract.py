@@ -182,7 +182,7 @@ def test_loopback_moves_the_users_own_bytes() -> None:
         )
     with pytest.raises(InputError, match="node 0's recv buffer has 1 bytes"):
         Loopback(send, [bytearray(1)] * 3).run(plan)
-    with pytest.raises(InputError, match="expected one a node"):
+    with pytest.raises(InputError, match="expected one per node"):
         Loopback(send[:2], recv[:2]).run(plan)
 
 

@@ -1,8 +1,8 @@
-"""A pytest plugin: everything that the kernel is asked to check, and what it says, is written to
+"""A pytest plugin: everything that the checker is asked to check, and what it says, is written to
 $RAILOPT_RECORD, each once.
 
 Loaded (-p tests.proofs.recording) before railopt is, so that every importer gets these functions.
-Of processes that a test starts, those are recorded that run the kernel's file by itself, without
+Of processes that a test starts, those are recorded that run the checker's file by itself, without
 what they say.
 """
 

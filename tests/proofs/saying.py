@@ -1,4 +1,4 @@
-"""A verdict of the kernel in the words of the program, to be compared and recorded."""
+"""A verdict of the checker in the words of the program, to be compared and recorded."""
 
 from __future__ import annotations
 

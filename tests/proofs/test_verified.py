@@ -1,8 +1,8 @@
-"""`railopt-verified` and the kernel say the same of every certificate of the test-suite, of mutants
-of them, and of damaged files; what is dear to one may be refused by the other.
+"""`railopt-verified` and the checker say the same of every certificate of the test-suite, of
+mutants of them, and of damaged files; what is dear to one may be refused by the other.
 
 The certificates are those that `make test RECORD=FOLDER` has left in $RAILOPT_RECORD; without it,
-those of the kernel's own tests, recorded first.
+those of the checker's own tests, recorded first.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def program(theory: Path) -> str:
 
 @pytest.fixture(scope="module")
 def recorded(program: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Every certificate and plan that tests hand to the kernel, in folders."""
+    """Every certificate and plan that tests hand to the checker, in folders."""
     if left := os.environ.get("RAILOPT_RECORD"):
         found = sorted(Path(left).glob("*/recorded.*"))
         assert found, f"nothing in {left}: run `make test RECORD={left}` first"
@@ -88,8 +88,8 @@ def by_program(files: list[Path]) -> list[dict[str, Any]]:
 
 
 def differ(verdict: dict[str, Any], answer: dict[str, Any]) -> str:
-    """How the kernel's verdict differs from the program's; "" if it does not, or if neither accepts
-    the file, or one of them refuses it as too dear.
+    """How the checker's verdict differs from the program's; "" if it does not, or if neither
+    accepts the file, or one of them refuses it as too dear.
     """
     if "error" in answer:
         return f"{verdict}, the program can't: {answer['error']}" if verdict["ok"] else ""
@@ -103,12 +103,12 @@ def differ(verdict: dict[str, Any], answer: dict[str, Any]) -> str:
     )
     if ours == theirs or not (verdict["ok"] or answer["ok"]):
         return ""
-    return f"the kernel {ours} {verdict['message']}, the program {theirs} {answer['message']}"
+    return f"the checker {ours} {verdict['message']}, the program {theirs} {answer['message']}"
 
 
 def disagreement(file: Path, answer: dict[str, Any]) -> str:
     """As `differ`, with the file's name.  A verdict that was recorded is asked again only if it
-    differs: a test may have planted a fault in the kernel.
+    differs: a test may have planted a fault in the checker.
     """
     recorded = file.with_name("verdict")
     if recorded.is_file() and not differ(json.loads(recorded.read_bytes()), answer):
@@ -226,7 +226,7 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
 
 def test_no_forged_link_is_believed(program: str, tmp_path: Path) -> None:
     """Certificates of one plan that name another, every field changed alone and in pairs: none is
-    accepted that says something false, and the kernel says the same of each.
+    accepted that says something false, and the checker says the same of each.
     """
     records = list(forgeries(tmp_path, values=6, pairs=20, seed=2))
     files = [tmp_path / f"{number}.json" for number in range(len(records))]

@@ -27,7 +27,7 @@ INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "400")) // 2
 def verdict_on(
     fabric: Fabric, chunks: Chunks, bound: Fraction, send: list[int], recv: list[int], **more: Any
 ) -> Verdict:
-    """What the kernel says of these sides ruling out every plan faster than `bound`."""
+    """What the checker says of these sides ruling out every plan faster than `bound`."""
     witness = {"kind": "joint", "send": send, "recv": recv}
     record = certify(
         plan(fabric, chunks, "lpt-global"), Bracket(None, bound, Status.OPEN, witness)

@@ -105,7 +105,7 @@ def changed(record: Any, rng: np.random.Generator) -> Any:
 
 
 def still_true(record: dict[str, Any]) -> bool:
-    """Whether the kernel accepts a certificate; if it does, brute force must find all that it says
+    """Whether the checker accepts a certificate; if it does, brute force must find all that it says
     to be so.
     """
     verdict = check_certificate(record)

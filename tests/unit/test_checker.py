@@ -1,4 +1,4 @@
-"""The kernel accepts what is true, rejects what is not, refuses what is too large, and runs
+"""The checker accepts what is true, rejects what is not, refuses what is too large, and runs
 alone.
 """
 

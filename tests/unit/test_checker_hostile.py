@@ -1,4 +1,5 @@
-"""Hostile and damaged files: the kernel refuses each with one sentence, in bounded time and memory.
+"""Hostile and damaged files: the checker refuses each with one sentence, in bounded time and
+memory.
 
 Each file is checked by a process of its own that may use 1 GiB, and 15 seconds of a processor that
 others may share.
@@ -388,7 +389,7 @@ def test_a_hostile_plan_is_refused(name: str, plan_file: Path) -> None:
 
 @pytest.mark.parametrize("fabric", [None, 7, "x", {"nodes": 10**12, "rails": -1}, {"nodes": []}])
 def test_a_plans_header_under_a_right_digest_can_not_lie(fabric: Any, plan_file: Path) -> None:
-    """The kernel takes nodes and rails from the tables; railopt itself reads the header."""
+    """The checker takes nodes and rails from the tables; railopt itself reads the header."""
     with_header(plan_file, fabric=fabric)
     assert kernel.check(plan_file).ok
     with pytest.raises(railopt.errors.InputError):
@@ -418,7 +419,7 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
 
 
 def refused_by_both(path: Path) -> bool:
-    """Whether the kernel refuses the file, by a verdict or an error of its own; the library, too,
+    """Whether the checker refuses the file, by a verdict or an error of its own; the library, too,
     raises nothing but its own errors.
     """
     try:

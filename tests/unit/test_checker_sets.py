@@ -1,4 +1,4 @@
-"""The trusted kernel's hot loops against plain ones that look at every set of jobs."""
+"""The trusted checker's hot loops against plain ones that look at every set of jobs."""
 
 from __future__ import annotations
 

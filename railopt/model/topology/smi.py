@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.base.units import parse_integer, shown
+from railopt.base.units import parse_integer, quoted
 from railopt.model.topology.node import DISTANCES, MAX_DEVICES, Nic, NodeFile, ScaleUpLinks
 
 MAX_LINKS = 18  # no GPU has more: where its row has more in all, they go to a switch
@@ -69,12 +69,12 @@ def _check(cells: dict[tuple[str, str], str], gpus: list[str], name: str) -> Non
     for (a, b), word in cells.items():
         if (word == "X") != (a == b):
             raise FormatError(
-                f"{name}: {shown(word)} between {a} and {b}: expected X from a "
+                f"{name}: {quoted(word)} between {a} and {b}: expected X from a "
                 f"device to itself alone"
             )
         if cells.get((b, a), word) != word:
             raise FormatError(
-                f"{name}: {shown(word)} from {a} to {b}, {shown(cells[b, a])} back: expected the "
+                f"{name}: {quoted(word)} from {a} to {b}, {quoted(cells[b, a])} back: expected the "
                 f"same"
             )
 
@@ -83,7 +83,8 @@ def _distance(cells: dict[tuple[str, str], str], gpu: str, nic: str, name: str) 
     word = cells[gpu, nic]
     if word not in DISTANCES:
         raise FormatError(
-            f"{name}: {shown(word)} between {gpu} and {nic}: expected one of {', '.join(DISTANCES)}"
+            f"{name}: {quoted(word)} between {gpu} and {nic}: expected one of "
+            f"{', '.join(DISTANCES)}"
         )
     return DISTANCES.index(word)
 
@@ -98,7 +99,7 @@ def _links(cells: dict[tuple[str, str], str], gpus: list[str], name: str) -> Sca
                 paired[i, j] = _count(found[1], name)
             elif a != b and word not in DISTANCES:
                 raise FormatError(
-                    f"{name}: {shown(word)} between {a} and {b}: expected NV and a number, or one "
+                    f"{name}: {quoted(word)} between {a} and {b}: expected NV and a number, or one "
                     f"of {', '.join(DISTANCES)}"
                 )
     switched = np.where(paired.sum(axis=1) > MAX_LINKS, paired.max(axis=1, initial=0), 0)

@@ -103,7 +103,7 @@ def _link_times(gating: Gating, copies: Bools) -> tuple[list[Fraction], list[Fra
     if chosen.shape != expert.shape or chosen.dtype != np.bool_:
         raise InputError(
             f"copies of shape {chosen.shape} and type {chosen.dtype}: expected {len(expert)} "
-            f"truths, one a pair"
+            f"truths, one per pair"
         )
     home, tokens = gating.home[expert], gating.tokens[centre, expert]
     loads = np.zeros((4, len(gating.rate)), np.int64)
@@ -380,7 +380,7 @@ class _GatingSearch:
 
         pairs = len(self.expert)
         if len(part.fixed) == pairs and part.high is None:
-            return self.settled(part)
+            return self.without_choice(part)
         bounds: list[tuple[float, float | None]] = [(0.0, 1.0)] * pairs
         bounds += [(float(part.low), None if part.high is None else float(part.high)), (0.0, None)]
         for pair, side in part.fixed.items():
@@ -405,7 +405,7 @@ class _GatingSearch:
         unit = _PRICE_UNIT if part.high is not None else max(_PRICE_UNIT, sum(whole[:half]))
         return solved.x[:pairs], float(solved.x[pairs]), Leaf(part, tuple(whole), unit)
 
-    def settled(self, part: Part) -> tuple[Floats, float, Leaf]:
+    def without_choice(self, part: Part) -> tuple[Floats, float, Leaf]:
         """The same where no copy is left to choose, with prices of the busiest links alone: the
         leaf's bound is the time of its one choice.
         """

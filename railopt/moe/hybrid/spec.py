@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from railopt.base import toml
 from railopt.base.arrays import whole_number
 from railopt.base.errors import InputError, printable
-from railopt.base.units import PS_PER_S, parse_bytes, parse_number, parse_rate, parse_time, shown
+from railopt.base.units import PS_PER_S, parse_bytes, parse_number, parse_rate, parse_time, quoted
 from railopt.moe.hybrid.stream import MAX_MEMBERS, Level, Stream
 
 MAX_LEVELS = 8
@@ -78,7 +78,7 @@ def parse(data: Mapping[str, Any]) -> HybridQuestion:
         options["memory"] = parse_bytes(data["memory"])
     for key in ("gradients", "unequal"):
         if not isinstance(data.get(key, False), bool):
-            raise InputError(f"{key} = {shown(data[key])}: expected true or false")
+            raise InputError(f"{key} = {quoted(data[key])}: expected true or false")
     if "post" in data and not data.get("gradients"):
         raise InputError(
             "post is the compute under which gradients return: give gradients = true, or leave "
@@ -131,7 +131,7 @@ def _flops(text: Any) -> Fraction:
             rate = parse_number(text.removesuffix(suffix).strip(), "rate of compute") * scale
             if rate > 0:
                 return rate
-    raise InputError(f'compute = {shown(text)}: expected e.g. "150TFLOP/s"')
+    raise InputError(f'compute = {quoted(text)}: expected e.g. "150TFLOP/s"')
 
 
 def _level(data: Any, number: int) -> Level:
@@ -140,7 +140,7 @@ def _level(data: Any, number: int) -> Level:
         raise InputError(f"[[level]] {number}: needs count (a whole number) and bandwidth")
     name = data.get("name", f"level {number}")
     if not isinstance(name, str):
-        raise InputError(f"[[level]] {number}: name = {shown(name)}: expected a text")
+        raise InputError(f"[[level]] {number}: name = {quoted(name)}: expected a text")
     return Level(
         printable(name, 40),
         whole_number(data["count"], f"[[level]] {number}: count", 1, MAX_MEMBERS),

@@ -33,7 +33,7 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from railopt.base.errors import InputError
-from railopt.base.units import shown
+from railopt.base.units import quoted
 from railopt.evidence.bracket import Bracket, Status
 
 MAX_CHOICES = 50_000  # combinations of domain sizes that are tried
@@ -141,7 +141,7 @@ class Stream:
                 raise InputError(f"{name} = {getattr(self, name)} s: a time can't be negative")
         if not 1 <= self.compression < 2**63:
             raise InputError(
-                f"compression = {shown(self.compression)}: expected at least 1 (dense bytes over "
+                f"compression = {quoted(self.compression)}: expected at least 1 (dense bytes over "
                 f"sent bytes), and less than 2**63"
             )
         if self.memory is not None and self.memory < self.expert:

@@ -61,10 +61,6 @@ class IterationTimeline:
             "events": [e._asdict() for e in self.events],
         }
 
-    def busy_ps(self, operation: str) -> int:
-        """Time spent in one kind of operation."""
-        return sum(e.end_ps - e.start_ps for e in self.events if e.operation == operation)
-
 
 class _Clock:
     """Lays operations out one after the other and lets transfers run on the idle network under

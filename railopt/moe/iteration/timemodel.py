@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Ints, frozen, total
 from railopt.base.errors import InputError
-from railopt.base.units import PS_PER_S, parse_rate, shown
+from railopt.base.units import PS_PER_S, parse_rate, quoted
 from railopt.model.fabric import Fabric
 
 MAX_PS = 1 << 56  # a time of one thing: 20 hours
@@ -88,7 +88,7 @@ class TimeModel:
             if len(rates) != self.nodes or rates.min() < 0:
                 raise InputError(
                     f"{name} = {rates.tolist()}: expected {self.nodes} times of at least 0 ps, "
-                    f"one a node"
+                    f"one per node"
                 )
             object.__setattr__(self, name, rates)
             if rates.max() > MAX_PS:
@@ -98,7 +98,7 @@ class TimeModel:
                 raise InputError(f"{name} = {getattr(self, name)}: a time can't be negative")
             if getattr(self, name) > MAX_PS:
                 raise InputError(
-                    f"{name} = {shown(getattr(self, name))}: at most {MAX_PS} ps are possible"
+                    f"{name} = {quoted(getattr(self, name))}: at most {MAX_PS} ps are possible"
                 )
 
     @property

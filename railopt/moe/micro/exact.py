@@ -14,7 +14,7 @@ from railopt.base.arrays import Bools, Floats, Ints
 from railopt.moe.micro.flow import evened
 from railopt.moe.micro.room import Case, best_of, relaxed
 
-DEPTH = 200  # cases inside cases: what the kernel reads without complaint
+DEPTH = 200  # cases inside cases: what the checker reads without complaint
 
 Witness = dict[str, Any]
 

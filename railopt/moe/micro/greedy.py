@@ -36,7 +36,7 @@ class SlotTables(NamedTuple):
     place          uint8 [experts, GPUs]: NO, MAY or HAS
     spare          int32 [GPUs]: free slots
     node           int32 [experts]: the node that an expert can't leave, -1 where it can
-    gpus           GPUs a node
+    gpus           GPUs per node
     """
 
     expert: Array

@@ -55,7 +55,7 @@ class RoomBound(NamedTuple):
 
     @property
     def witness(self) -> dict[str, Any]:
-        """As the kernel checks it."""
+        """As the checker checks it."""
         return {"kind": "room", "experts": self.experts}
 
 

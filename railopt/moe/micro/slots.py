@@ -59,7 +59,7 @@ class SpareSlots:
         if spare.shape != (ranks,) or spare.min() < 0:
             raise InputError(
                 f"spare has shape {spare.shape} and holds {spare.min(initial=0)}: expected {ranks} "
-                f"numbers of at least 0, one a GPU"
+                f"numbers of at least 0, one per GPU"
             )
         spare = frozen(np.minimum(spare, (~holds).sum(axis=1)), np.int32, "spare", 1)
         holds.flags.writeable = False

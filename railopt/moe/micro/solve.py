@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Ints, whole_number
 from railopt.base.errors import InputError, did_you_mean
-from railopt.base.units import shown
+from railopt.base.units import quoted
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import Certificate
 from railopt.moe.micro.exact import OutOfTimeError, Witness, rounded, within
@@ -123,7 +123,7 @@ class SplitAnswer:
         return Certificate(problem, self.known.bound, self.known.witness, value, attained)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the certificate, if the kernel accepts it; one that is too large is an error."""
+        """Write the certificate, if the checker accepts it; one that is too large is an error."""
         made, slots = self.certificate(), self.split.slots
         verdict = made.check()
         if not verdict.ok:
@@ -152,7 +152,7 @@ def split(
     """
     if solver not in SOLVERS:
         raise InputError(
-            f"solver {shown(solver)}: expected {', '.join(SOLVERS)}{did_you_mean(solver, SOLVERS)}"
+            f"solver {quoted(solver)}: expected {', '.join(SOLVERS)}{did_you_mean(solver, SOLVERS)}"
         )
     if solver == "auto":
         solver = "flow" if slack or slots.holds.size > SMALL else "exact"

@@ -1,6 +1,6 @@
 """Which GPU is which: loads alone do not say, so names are free to serve a second aim.
 
-A packing puts experts into bundles, one a GPU.  What a name is worth is a table [layer, bundle,
+A packing puts experts into bundles, one per GPU.  What a name is worth is a table [layer, bundle,
 GPU]; the names of a layer that are worth most together are an assignment problem, solved exactly.
 """
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from railopt.base.arrays import Bools, Ints
 from railopt.base.errors import BackendError, InputError
 from railopt.base.extras import need
-from railopt.base.processes import Heard, ask
+from railopt.base.processes import ChildOutput, ask
 from railopt.evidence.bracket import Bracket, Status
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.layer_times import exhaust, least_total
@@ -146,14 +146,14 @@ def _from_path(layer: _BoundedLayer, holds: Bools) -> LayerOptimum:
     return LayerOptimum(holds, Bracket(Fraction(value), Fraction(bound), status, by=by))
 
 
-def _best(layer: _BoundedLayer, start: Bools, heard: Heard) -> LayerOptimum:
+def _best(layer: _BoundedLayer, start: Bools, output: ChildOutput) -> LayerOptimum:
     """The best of `start` and the placements that the solver named, each checked and evaluated
     here, and the highest bound that it claimed.
     """
-    if heard.failure and not heard.ended.timed_out and not heard.lines:
-        raise BackendError(f"HiGHS {heard.failure}")
+    if output.failure and not output.ended.timed_out and not output.lines:
+        raise BackendError(f"HiGHS {output.failure}")
     chosen, value, bound = start, layer.total(start), layer.least
-    for answer in _answers(heard.lines):
+    for answer in _answers(output.lines):
         if answer["bound"] is not None:
             bound = max(bound, int(np.floor(answer["bound"] * SCALE)))
         if answer["chosen"] is None:
@@ -166,7 +166,7 @@ def _best(layer: _BoundedLayer, start: Bools, heard: Heard) -> LayerOptimum:
     status = Status.CLAIMED if value <= bound else Status.OPEN
     by = f"HiGHS of OR-Tools {version('ortools')}"
     known = Bracket(Fraction(value), Fraction(min(value, bound)), status, by=by)
-    return LayerOptimum(chosen, known, heard.ended.interrupted)
+    return LayerOptimum(chosen, known, output.ended.interrupted)
 
 
 def _answers(lines: list[bytes]) -> list[dict[str, Any]]:

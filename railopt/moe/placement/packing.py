@@ -218,7 +218,7 @@ def _descending(values: Floats) -> Int32s:
 @part
 def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
     """Each further replica of experts, heaviest first, goes to the one with the largest load a
-    replica, at most one a GPU.
+    replica, at most one per GPU.
     """
     experts = len(load)
     count.fill(1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from railopt.base.arrays import Bools, Floats, Int32s, Ints, frozen
 from railopt.base.errors import InputError
-from railopt.base.units import shown
+from railopt.base.units import quoted
 from railopt.evidence.bracket import Bracket
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.placement import optimum, prophet
@@ -42,7 +42,7 @@ class PlacementProblem:
     slots     experts a GPU may hold: its memory
     groups    expert groups that `replicate` keeps on one node
     previous  the placement before, up to date on its GPUs (serving)
-    limit_s   seconds a layer that `optimal` may take
+    limit_s   seconds per layer that `optimal` may take
     active    bool [GPU]: GPUs that may hold experts (None: all); `contiguous`, `replicate` and
               `pro-prophet` know it
     costs     float64 [source GPU, GPU], of a token: which GPU is which under `replicate`, after
@@ -149,7 +149,7 @@ class PlacementProblem:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(nodes, GPUs a node) of the active ones; one node where nodes differ."""
+        """(nodes, GPUs per node) of the active ones; one node where nodes differ."""
         each = np.bincount(self.on // self.model.gpus, minlength=self.model.nodes)
         each = each[each > 0]
         return (len(each), int(each[0])) if np.all(each == each[0]) else (1, len(self.on))
@@ -209,7 +209,9 @@ def place(
     if callable(planner):
         return planner(problem)
     if planner not in PLANNERS:
-        raise InputError(f"unknown planner {shown(planner)}; known planners: {', '.join(PLANNERS)}")
+        raise InputError(
+            f"unknown planner {quoted(planner)}; known planners: {', '.join(PLANNERS)}"
+        )
     if problem.active is not None and planner not in KNOW_ACTIVE:
         raise InputError(
             f"{planner} places on all GPUs, and some are not active: use one of "

@@ -67,7 +67,7 @@ CONSTANT = -1
 
 
 class _Columns(NamedTuple):
-    """Where each variable is: x, first int64 [E, D], passed [E, D, GPUs a node], sent [E]."""
+    """Where each variable is: x, first int64 [E, D], passed [E, D, GPUs per node], sent [E]."""
 
     x: Ints
     first: Ints

@@ -18,6 +18,7 @@ from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
 from railopt.base.units import INT64_MAX
 from railopt.moe.placement.improve import improve
+from railopt.moe.placement.old_map import in_place, least_change
 from railopt.moe.placement.packing import (
     _descending,
     _exchanges,
@@ -28,7 +29,6 @@ from railopt.moe.placement.packing import (
     packed,
 )
 from railopt.moe.placement.placement import Placement, homes_near, slot_gpus
-from railopt.moe.placement.settled import in_place, settled
 
 
 class FewMoves(NamedTuple):
@@ -216,7 +216,7 @@ def _further(
             return _in_place(one, before, gpus)
     fresh = packed(load[None], *sizes)
     together = gpus // nodes if hierarchical(len(load), *sizes) else gpus
-    known.append(settled(fresh, before[None], gpus, together)[0])
+    known.append(least_change(fresh, before[None], gpus, together)[0])
     best = min(known, key=lambda one: _peak(load, one, gpus))
     return _in_place(best, before, gpus)
 

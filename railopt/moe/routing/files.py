@@ -154,7 +154,7 @@ def from_routed(chosen: npt.ArrayLike, experts: int, *, ranks: int) -> Trace:
     counts.flags.writeable = False
     meta = {
         "source": "vLLM, routed_experts",
-        "sources": "assumed: tokens of a step in equal runs, one a rank",
+        "sources": "assumed: tokens of a step in equal runs, one per rank",
         "records": SERVING,
     }
     return Trace(counts, int(top_k), meta=meta)
@@ -310,7 +310,7 @@ def _meta(records: list[dict[str, Any]]) -> dict[str, Any]:
     """Where the numbers came from, and the tokens of each rank where all records say them."""
     meta: dict[str, Any] = {
         "source": "sglang recorder, per token",
-        "sources": "assumed: tokens of a step in equal runs, one a rank",
+        "sources": "assumed: tokens of a step in equal runs, one per rank",
         "records": SERVING,
     }
     if sum(len(_list(record.get("misc_objects"), "misc_objects")) for record in records) > 1 << 20:

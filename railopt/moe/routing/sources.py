@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from railopt.base.errors import InputError, did_you_mean
-from railopt.base.units import parse_integer, shown
+from railopt.base.units import parse_integer, quoted
 from railopt.model.fabric import MAX_GPUS, Fabric
 from railopt.model.routed import Routed
 from railopt.model.sources import is_file
@@ -30,12 +30,12 @@ def trace_from(
         return read_any(text, ranks=ranks, top_k=top_k, routed_experts=routed_experts)
     if name not in ROUTED:
         raise InputError(
-            f"{shown(text)} is bytes between GPUs: expected a trace file or routing, one of "
+            f"{quoted(text)} is bytes between GPUs: expected a trace file or routing, one of "
             f"{', '.join(ROUTED)}{did_you_mean(name, ROUTED)}"
         )
     if top_k is not None or routed_experts is not None:
         raise InputError(
-            f"{shown(text)} says itself how many experts there are and a token chooses: "
+            f"{quoted(text)} says itself how many experts there are and a token chooses: "
             f"experts=..., top=..."
         )
     return generated(text, ranks)
@@ -44,7 +44,7 @@ def trace_from(
 def generated(spec: str, ranks: int) -> Trace:
     """A trace of one layer: `steps` steps of a workload, from the spec's `step` on."""
     if ranks > MAX_GPUS:
-        raise InputError(f"{shown(spec)} on {ranks} GPUs: traces of at most {MAX_GPUS} are made")
+        raise InputError(f"{quoted(spec)} on {ranks} GPUs: traces of at most {MAX_GPUS} are made")
     name, _, rest = spec.partition(":")
     options = [item for item in rest.split(",") if item]
     given = [item.partition("=")[2] for item in options if item.startswith("steps=")]
@@ -54,7 +54,7 @@ def generated(spec: str, ranks: int) -> Trace:
     steps = parse_integer(given[-1], "steps", low=1) if given else STEPS
     if len(given) > 1 or steps * ranks * made.experts > MAX_COUNTS:
         raise InputError(
-            f"{shown(spec)}: expected steps once, and at most {MAX_COUNTS} counts of steps x "
+            f"{quoted(spec)}: expected steps once, and at most {MAX_COUNTS} counts of steps x "
             f"{ranks} GPUs x {made.experts} experts"
         )
     replace(made, step=made.step + steps - 1)  # refused before the others are made

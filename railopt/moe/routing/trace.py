@@ -32,7 +32,7 @@ from railopt.base.arrays import (
     whole_number,
 )
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.base.units import shown
+from railopt.base.units import quoted
 
 KIND = "trace"
 HEADER = ("top_k", "tokens_per_rank", "model_dim", "meta")
@@ -85,7 +85,7 @@ class Trace:
         ):
             object.__setattr__(self, name, whole_number(getattr(self, name), name, low, high))
         if not isinstance(self.meta, Mapping):
-            raise InputError(f"meta = {shown(self.meta)}: expected a table")
+            raise InputError(f"meta = {quoted(self.meta)}: expected a table")
         shapes = (
             ("counts", np.int32, 4),
             ("iterations", np.int64, 1),
@@ -205,7 +205,7 @@ class Trace:
                 else f"use a fabric of {self.ranks} GPUs or another trace"
             )
             raise InputError(
-                f"the trace is for {self.ranks} source ranks, expected {ranks}, one a GPU: {hint}"
+                f"the trace is for {self.ranks} source ranks, expected {ranks}, one per GPU: {hint}"
             )
         if experts is not None and experts != self.experts:
             raise InputError(

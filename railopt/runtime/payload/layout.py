@@ -37,7 +37,7 @@ class Layout:
     def packed(cls, chunks: Chunks, *, per_gpu: bool = False) -> Layout:
         """The order of an all-to-all-v: a node's send memory goes by (source GPU, destination
         GPU), its receive memory by (destination GPU, source GPU), the chunks of a pair in their
-        order, without gaps. One buffer a node, or one a GPU with `per_gpu`."""
+        order, without gaps. One buffer per node, or one per GPU with `per_gpu`."""
         count = chunks.nodes * chunks.gpus
         forth = chunks.src_gpu.astype(np.int64) * count + chunks.dst_gpu
         back = chunks.dst_gpu.astype(np.int64) * count + chunks.src_gpu

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from railopt.base.errors import InputError, printable
-from railopt.base.units import parse_integer, shown
+from railopt.base.units import parse_integer, quoted
 from railopt.runtime.rendezvous.address import is_local
 
 MAX_HOSTS = 1 << 16
@@ -135,7 +135,7 @@ def _expand(item: str, text: str, most: int) -> list[str]:
     for host in hosts:
         if not _NAME.match(host):
             raise InputError(
-                f"host list {shown(text)}: {shown(host)} is not a host's name or address"
+                f"host list {quoted(text)}: {quoted(host)} is not a host's name or address"
             )
     return hosts
 
@@ -153,18 +153,18 @@ def _numbers(part: str, text: str, most: int) -> list[str]:
     match = _RANGE.match(part)
     if match is None:
         raise InputError(
-            f"host list {shown(text)}: {shown(part)} is not a number or a range of numbers"
+            f"host list {quoted(text)}: {quoted(part)} is not a number or a range of numbers"
         )
     low, high = int(match[1]), int(match[2] or match[1])
     if high < low:
-        raise InputError(f"host list {shown(text)}: the range {part} goes down")
+        raise InputError(f"host list {quoted(text)}: the range {part} goes down")
     if high - low >= most:
         raise _too_many(text)
     return [f"{n:0{len(match[1])}d}" for n in range(low, high + 1)]
 
 
 def _too_many(text: str) -> InputError:
-    return InputError(f"host list {shown(text)}: more than {MAX_HOSTS} hosts")
+    return InputError(f"host list {quoted(text)}: more than {MAX_HOSTS} hosts")
 
 
 def from_hosts(hosts: str, rank: int | None = None) -> Launch:

@@ -12,7 +12,7 @@ from railopt.runtime.senders.report import Report
 
 class Carrier:
     """Carries plans out with a sender that has no other ranks and verifies by itself; `seen` is
-    told of each run's plan and report.
+    called with each run's plan and report.
     """
 
     def __init__(self, sender: Sender, seen: Callable[[Plan, Report], None] | None = None) -> None:

@@ -35,7 +35,7 @@ class SenderConfig:
     options      of the queue pairs
     out          where a record is written
     say          takes lines of talk: faults, wrong chunks
-    seen         is told of each run's plan and report
+    seen         is called with each run's plan and report
     """
 
     room: Layout

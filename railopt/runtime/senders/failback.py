@@ -158,7 +158,7 @@ class Failback:
         if "admitted" in body:
             self._admitted(place, absent, _count(body["round"]), body["yes"] is True)
             if absent is not None and absent.round is None and body["stands"] is not True:
-                self._fail(absent)  # the other end gave the trial up before it heard of its end
+                self._fail(absent)  # the other end gave the trial up before this end's message came
         elif "probe" in body:
             self._called(place, absent, body)
         elif absent is not None and _count(body["try"]) == absent.probes and absent.trial:
@@ -179,7 +179,7 @@ class Failback:
 
     def _called(self, place: Place, absent: Absent | None, body: dict[str, Any]) -> None:
         """The peer probes a link: the thread answers."""
-        if absent is None or absent.round is not None or absent.link.heard is None:
+        if absent is None or absent.round is not None or absent.link.confirmed is None:
             word = {"answer": place[1], "try": _count(body["try"]), "card": None}
             self.rounds.group.send(place[0], word)
             return
@@ -234,7 +234,7 @@ class Failback:
     def _call(self, absent: Absent, now: float) -> None:
         link, group = absent.link, self.rounds.group
         if absent.trial is None:
-            if now < absent.due or link.heard is None:
+            if now < absent.due or link.confirmed is None:
                 return
             absent.probes += 1
             trial = self._open(absent)

@@ -54,7 +54,7 @@ class Failover:
         return self.failback.admit(round_)
 
     def resume(self) -> None:
-        """A round begins: what was told too early, and what dead links still hold."""
+        """A round begins: what arrived too early, and what dead links still hold."""
         later, self._later = self._later, []
         for moved in later:
             self._moved(moved)
@@ -100,10 +100,10 @@ class Failover:
         rounds, run = self.rounds, self.rounds.running
         self._confirm(link)
         living = rounds.living(link.peer)
-        if link.heard is None or run is None or rounds.doom is not None:
+        if link.confirmed is None or run is None or rounds.doom is not None:
             return
-        heard, link.heard = link.heard, link.sent
-        lost = [job for job in link.unfinished if job.ordinal > heard]
+        confirmed, link.confirmed = link.confirmed, link.sent
+        lost = [job for job in link.unfinished if job.ordinal > confirmed]
         link.unfinished.clear()
         link.jobs.clear()
         if not lost:
@@ -134,8 +134,8 @@ class Failover:
         completions along. Their bytes are there: nothing comes instead.
         """
         done = link.sent - len(link.unfinished)
-        if link.heard is not None and link.heard < done:
-            jobs, link.heard = done - link.heard, done
+        if link.confirmed is not None and link.confirmed < done:
+            jobs, link.confirmed = done - link.confirmed, done
             # of the round that the peer is in, whichever it is here: it can't end that without them
             word = {"moved": link.lane, "round": 0, "jobs": jobs, "to": {}}
             self.rounds.group.send(link.peer, word)
@@ -161,9 +161,9 @@ class Failover:
         return pending or self.rounds.wiring.by_place[peer, lane]
 
     def _down(self, link: Link, seen: int, cause: str) -> None:
-        if link.heard is not None:
+        if link.confirmed is not None:
             return  # of a link that this end gave up while it was tried: there is only the old one
-        link.heard = seen
+        link.confirmed = seen
         if link.alive:
             self.fail(link, f"retired by {self.rounds.group.names[link.peer]}: {cause}")
         else:

@@ -32,7 +32,7 @@ class Loopback:
     """Moves a plan's bytes between buffers of this process.
 
     Without buffers it allocates them, fills the send side with a pattern and verifies every payload
-    on the receive side. With `send` and `recv` (one buffer a node) it moves the user's bytes and
+    on the receive side. With `send` and `recv` (one buffer per node) it moves the user's bytes and
     compares checksums of both sides. With `stage` it carries out the plan's copies inside nodes
     too, through buffers of its own.
     """
@@ -106,7 +106,7 @@ class Loopback:
         return ChunkAddresses(source, target, first, last)
 
     def _allocated(self, side: str, sizes: Ints) -> list[Memory]:
-        """Own buffers, one a node, kept from run to run while they are large enough; touched, so
+        """Own buffers, one per node, kept from run to run while they are large enough; touched, so
         that no page is missing.
         """
         kept = self._own.get(side, [])
@@ -248,7 +248,7 @@ def _check_memory(needed: int) -> None:
 def _check_size(side: str, buffers: Sequence[Memory], sizes: Ints) -> None:
     if len(buffers) != len(sizes):
         raise InputError(
-            f"{len(buffers)} {side} buffers for a plan of {len(sizes)} nodes: expected one a node"
+            f"{len(buffers)} {side} buffers for a plan of {len(sizes)} nodes: expected one per node"
         )
     for node, (buffer, size) in enumerate(zip(buffers, sizes[:, 0].tolist(), strict=True)):
         if buffer.length < size:

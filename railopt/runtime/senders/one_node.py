@@ -39,13 +39,13 @@ def gather_plan(group: Group, fabric: Fabric, part: NodePlan, policy: str = "giv
     data = packed(part)
     if len(data) * group.size > MAX_FRAME // 2:
         raise InputError(
-            f"{len(part.size)} chunks of this node, {group.size} nodes: too many to be told; use "
-            f"larger chunks"
+            f"{len(part.size)} chunks of this node, {group.size} nodes: too many to be sent "
+            f"to the others; use larger chunks"
         )
     gathered = group.allgather({"fabric": fabric.digest, "policy": policy, "part": data})
     parts = []
-    for node, told in enumerate(gathered):
-        said = told if isinstance(told, dict) else {}
+    for node, answer in enumerate(gathered):
+        said = answer if isinstance(answer, dict) else {}
         if said.get("fabric") != fabric.digest or said.get("policy") != policy:
             raise InputError(
                 f"{group.names[node]} planned for another fabric or with another policy than this "

@@ -17,7 +17,7 @@ FALLBACK = "lpt"
 
 
 def replan(plan: Plan, rows: Ints, node: int, peer: int, alive: Sequence[int]) -> tuple[Ints, str]:
-    """Rails, one a chunk of `rows` (all from `node` to `peer`), among those of `alive` that the
+    """Rails, one per chunk of `rows` (all from `node` to `peer`), among those of `alive` that the
     fabric has at both ends, or all of `alive`, taken for alike, where it has none of them (they
     were dead when it was planned, and came back); and the policy that chose them: the plan's own,
     or LPT where that is not one of railopt's (a solver's plan, a policy from outside).

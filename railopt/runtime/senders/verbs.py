@@ -31,9 +31,9 @@ from railopt.runtime.verbs.wiring import Wiring
 class Verbs:
     """Carries out plans between the ranks of a group.
 
-    group   the other ranks; one a node of the plan
+    group   the other ranks; one per node of the plan
     rails   names of this node's devices in rail order
-    send    this node's send memory: one buffer, or a list of one a GPU; likewise recv. Registered
+    send    this node's send memory: one buffer, or a list of one per GPU; likewise recv. Registered
             once, here
     """
 

@@ -78,7 +78,7 @@ class VerbsCarrier(Carrier):
         return replace(report, seconds=time.perf_counter() - begun)
 
     def _wait(self, plan: Plan, layout: Layout) -> Report:
-        """Run; of a run that fails, what it had seen is told all the same."""
+        """Run, and report what was seen, also of a run that fails."""
         run = self._verbs.run(plan, layout)
         try:
             return run.wait()

@@ -86,7 +86,7 @@ class Link:
     jobs     not wholly posted yet
     sent     jobs ever given to it; seen: immediates of the peer's jobs ever received on it
     expect   what `seen` must become in this round
-    heard    after it died: how many of our jobs the peer had seen, or None while it has not said
+    confirmed  after it died: how many of our jobs the peer had seen, or None while it has not said
     cause    why it died, in words
     first    when the first request of this run was posted, and last: when its last job was done;
              time.perf_counter(), 0.0 while neither was
@@ -115,7 +115,7 @@ class Link:
         self.lists = self.immediates = 0  # in flight
         self._list, self._immediate = 0, 0  # next slot
         self.sent = self.seen = self.expect = 0
-        self.heard: int | None = None
+        self.confirmed: int | None = None
         self.cause = ""
         self.first = self.last = 0.0
 
@@ -184,7 +184,7 @@ class Link:
 
 
 class Watcher(Protocol):
-    """Who is told of what the data path does not understand."""
+    """What is called with what the data path does not understand."""
 
     def on_immediate(self, link: Link, value: int) -> None:
         """The peer's immediate arrived."""

@@ -34,7 +34,7 @@ from railopt.solver.coupled.search import Cells
 MOST = 48  # other chunks: a set of them is a number, and more of them fill up rails anyway
 LEAST_PARTS, MOST_PARTS = 8, 128  # of a cap
 LOADS = 32  # that are remembered
-CHECKED = 16  # steps of the kernel's knapsack, at most, for each chunk and each weight of a load
+CHECKED = 16  # steps of the checker's knapsack, at most, for each chunk and each weight of a load
 LARGEST = 1 << 50  # bytes together, in units: times the parts they don't wrap
 NEVER = 1 << 60  # the size of a load that can't be
 
@@ -110,7 +110,7 @@ def cap_weights(sizes: Ints, rails: int, bound: int) -> tuple[int, Witness] | No
         return None
     others = sizes[caps:] // unit
     node, weights = CapNode(others, int(sizes[0]) // unit, caps, rails), np.zeros_like(others)
-    # so that the kernel can check it: a load weighs at most a share, a chunk at most `parts`
+    # so that the checker can check it: a load weighs at most a share, a chunk at most `parts`
     most = WORK // (CHECKED * len(sizes) * -(-len(sizes) // rails))
     best, parts = _best(node, -(-bound // unit), min(most, MOST_PARTS), weights)
     if not parts:

@@ -16,7 +16,7 @@ from railopt.evidence.bracket import Bracket, Status
 from railopt.solver.coupled.search import Cells
 from railopt.solver.local.deadline import Deadline, TimedMeter
 from railopt.solver.local.outcome import LocalOutcome
-from railopt.solver.local.remainders import suits
+from railopt.solver.local.prices import few_sizes
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.steps import BY_WEIGHTS, STEPS, Step
 
@@ -60,7 +60,7 @@ class NodeProblem(NamedTuple):
     @property
     def few_sizes(self) -> bool:
         """Many chunks, but of few sizes."""
-        return suits(self.sizes, len(self.live))
+        return few_sizes(self.sizes, len(self.live))
 
     def rails(self, found: LocalOutcome) -> Ints:
         """The fabric's rails that a local search chose."""

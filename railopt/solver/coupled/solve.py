@@ -13,7 +13,7 @@ import numpy as np
 
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.errors import InputError
-from railopt.base.units import INT64_MAX, parse_number, shown
+from railopt.base.units import INT64_MAX, parse_number, quoted
 from railopt.evidence.bracket import Bracket, Status
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -53,11 +53,11 @@ def solve(
     require_type(fabric, Fabric, "fabric", "a Fabric")
     require_type(start, Plan | None, "start", "a Plan")
     if report is not None and not callable(report):
-        raise InputError(f"report = {shown(report)}: expected a function of a Progress")
+        raise InputError(f"report = {quoted(report)}: expected a function of a Progress")
     seed = whole_number(seed, "seed", 0, INT64_MAX)
     close = parse_number(tolerance, "tolerance")
     if close < 0:
-        raise InputError(f"a tolerance of {shown(tolerance)}: expected at least 0")
+        raise InputError(f"a tolerance of {quoted(tolerance)}: expected at least 0")
     race = Race(fabric, chunks, time_limit(limit_s), seed, close, report)
     return run_race(race, backend, start)
 
@@ -66,7 +66,9 @@ def run_race(race: Race, backend: str = "native", start: Plan | None = None) -> 
     """As `solve`, for a race with a clock or a bound of its own."""
     fabric, chunks = race.fabric, race.chunks
     if backend not in ("native", *BACKENDS):
-        raise InputError(f"unknown back-end {shown(backend)}; known: native, {', '.join(BACKENDS)}")
+        raise InputError(
+            f"unknown back-end {quoted(backend)}; known: native, {', '.join(BACKENDS)}"
+        )
     if not race.limit_s > 0:
         raise InputError(f"a time limit of {race.limit_s} s: expected more than 0")
     try:

@@ -15,6 +15,4 @@ lp.py              the configuration LP by column generation: prices as weights,
 window.py          the sets of jobs that can be one rail's load
 cover.py           exact cover of all jobs with such sets
 exact.py           a capacity decided with these two
-remainders.py      mostly one size, the cap of cut traffic: rails filled by the few others (for the
-                   coupled solver)
 """

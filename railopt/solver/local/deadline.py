@@ -10,11 +10,11 @@ from typing import Any
 
 from railopt.base.errors import InputError
 from railopt.base.kernels import compiling_s
-from railopt.base.units import shown
+from railopt.base.units import quoted
 from railopt.checker import Meter, Rejected
 
 Now = Callable[[], float]  # seconds since some moment
-LOOKS = 64  # steps of the kernel between two looks at the clock
+LOOKS = 64  # steps of the checker between two looks at the clock
 
 
 def wall_s() -> float:
@@ -29,9 +29,9 @@ def time_limit(limit_s: Any, least: float = -math.inf) -> float:
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if math.isnan(found):
-        raise InputError(f"a time limit of {shown(limit_s)}: expected seconds, a number")
+        raise InputError(f"a time limit of {quoted(limit_s)}: expected seconds, a number")
     if found < least:
-        raise InputError(f"a time limit of {shown(limit_s)} s: expected {least:g} or more")
+        raise InputError(f"a time limit of {quoted(limit_s)} s: expected {least:g} or more")
     return found
 
 
@@ -66,7 +66,7 @@ class Deadline:
 
 
 class TimedMeter(Meter):
-    """The kernel's meter, which also stops a check when the time is up."""
+    """The checker's meter, which also stops a check when the time is up."""
 
     def __init__(self, limit: int, deadline: Deadline) -> None:
         super().__init__(limit)

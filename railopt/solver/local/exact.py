@@ -119,7 +119,7 @@ class Windows:
         return Bounds(distinct, slack, heaviest, int(rails @ heaviest - self.weights @ self.counts))
 
     def witness(self, unit: int) -> Witness:
-        """That no cover exists; sizes are in units of so many bytes.  The kernel searches anew, in
+        """That no cover exists; sizes are in units of so many bytes.  The checker searches anew, in
         the order of the weights and over no more than the loads that they leave; they are listed by
         falling size, since large jobs have the fewest loads.
         """

@@ -234,7 +234,7 @@ def on_rails(chosen: Array, classes: Array, class_of: Array) -> Array:
 
 @kernel
 def spread(sizes: Array, types: Array, table: Array, chosen: Array, rail_of: Array) -> None:
-    """The rail of each job from the loads that a cover chose, one a rail."""
+    """The rail of each job from the loads that a cover chose, one per rail."""
     for t in range(types.size):
         job = 0
         for rail in range(chosen.size):

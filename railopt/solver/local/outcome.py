@@ -25,7 +25,7 @@ class LocalOutcome:
     assignment  int64 [n], the rail of each job, in the order of the sizes given
     searched    what the search says: value and bound (bytes on equal rails, seconds where speeds
                 are given), the bound's witness, what gave bound and value; "claimed" where they
-                meet, since the kernel has not been asked yet
+                meet, since the checker has not been asked yet
     time_s      how long it took
     problem     the sizes, int64 [n], and the speed of each rail
     notes       steps that failed, and how: what the others found stays
@@ -64,25 +64,25 @@ class LocalOutcome:
 
     @cached_property
     def bracket(self) -> Bracket:
-        """What is known, the kernel asked: what rests on a search alone is not called proved."""
+        """What is known, the checker asked: what rests on a search alone is not called proved."""
         if self.closed and self.checkable:
             return replace(self.searched, status=Status.KNOWN)
         return self.searched
 
     @property
     def proved(self) -> bool:
-        """The optimum, by a witness that the kernel can check."""
+        """The optimum, by a witness that the checker can check."""
         return self.bracket.optimum_known
 
     @cached_property
     def checkable(self) -> bool:
-        """Whether the kernel, asked here, accepts the witness; if that is too much work for it, the
-        bound rests on this solver's search.
+        """Whether the checker, asked here, accepts the witness; if that is too much work for it,
+        the bound rests on this solver's search.
         """
         return self.accepted(Meter(WORK))
 
     def accepted(self, meter: Meter) -> bool:
-        """Whether the kernel accepts the witness with no more work than `meter` allows."""
+        """Whether the checker accepts the witness with no more work than `meter` allows."""
         sizes, speeds = self.problem
         try:
             prove_local(sizes.tolist(), speeds, self.bound, self.witness, meter)

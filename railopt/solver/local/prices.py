@@ -11,13 +11,13 @@ from railopt.base.extras import installed
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.exact import Windows, affordable_half, decide_times
 from railopt.solver.local.outcome import Witness
-from railopt.solver.local.remainders import suits
 from railopt.solver.local.state import LocalState
 
 MOST_SIFTED = 64  # jobs that `sifted_search` takes
 SIFTED = 256_000  # loads that it lists at most
 SIFTED_STEPS = 300_000_000  # of the search among them
 MOST_TYPES, MOST_A_RAIL = 400, 12  # types, and jobs per rail, up to which pricing is easy
+FEW_TYPES = 80  # types up to which it is easy with more jobs per rail, too
 FIRST_S = 0.1  # what the LP may take at first
 
 
@@ -32,12 +32,20 @@ def dual_witness(state: LocalState, sizes: Ints, weights: Ints) -> Witness:
     return {"kind": "dual", "weights": listed}
 
 
+def few_sizes(sizes: Ints, rails: int) -> bool:
+    """Whether jobs per rail are many, but of few sizes: loads are long, yet mostly of one size, so
+    that the configuration LP stays easy to price.
+    """
+    types = len(np.unique(sizes))
+    return MOST_A_RAIL * rails < len(sizes) and types <= FEW_TYPES and 2 * types < len(sizes)
+
+
 def easy_prices_at_the_value(state: LocalState) -> None:
     """`prices_at_the_value`, where loads of few jobs, or few types, keep the LP's pricing easy."""
     types, average = len(np.unique(state.sizes)), len(state.sizes) / state.rails
     varied = average > (3.5 if state.equal_rails else 7.0) and types > 0.7 * len(state.sizes)
     short = types <= MOST_TYPES and average <= MOST_A_RAIL and not varied
-    if short or suits(state.sizes, state.rails):
+    if short or few_sizes(state.sizes, state.rails):
         prices_at_the_value(state)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from railopt.base.arrays import Ints, check_total, frozen, whole_number
 from railopt.base.errors import InputError
-from railopt.base.units import INT64_MAX, shown
+from railopt.base.units import INT64_MAX, quoted
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import MAX_RAILS
 from railopt.solver.local import steps
@@ -78,7 +78,7 @@ def _rates(given: Ints, rails: int | None, speeds: Sequence[int] | None) -> list
     try:
         listed = [] if speeds is None else list(speeds)
     except TypeError as error:
-        raise InputError(f"speeds = {shown(speeds)}: expected one for each rail") from error
+        raise InputError(f"speeds = {quoted(speeds)}: expected one for each rail") from error
     rates = [whole_number(speed, "a speed (0 is a dead rail)", 0, MAX_SPEED) for speed in listed]
     if len(rates) > MAX_RAILS:
         raise InputError(f"{len(rates)} speeds: expected at most {MAX_RAILS}")

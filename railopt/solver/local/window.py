@@ -254,7 +254,7 @@ def classed(capacities: Array) -> tuple[Array, Array, Array]:
 @kernel
 def interleaved(sizes: Array) -> tuple[Array, Array]:
     """(distinct sizes, how many of each) of sorted sizes, small and large in both halves: the
-    kernel's order of types.
+    checker's order of types.
     """
     distinct, counts = np.empty(sizes.size, np.int64), np.zeros(sizes.size, np.int64)
     types = 0

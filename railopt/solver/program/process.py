@@ -32,9 +32,9 @@ def run(backend: Backend, program: IntegerProgram, limit_s: float, threads: int 
     """Solve a program in a child process within `limit_s` seconds, its start included."""
     if not backend.available:
         return BackendRun([], missing(backend.imports, f"the back-end {backend.name}"))
-    heard = processes.ask(__name__, program.save, limit_s, backend.module, str(threads))
-    answers, garbled = _answers(heard.lines)
-    return BackendRun(answers, _failure(backend, heard, garbled), heard.ended.interrupted)
+    output = processes.ask(__name__, program.save, limit_s, backend.module, str(threads))
+    answers, garbled = _answers(output.lines)
+    return BackendRun(answers, _failure(backend, output, garbled), output.ended.interrupted)
 
 
 def _answers(lines: list[bytes]) -> tuple[list[Answer], bool]:
@@ -48,11 +48,11 @@ def _answers(lines: list[bytes]) -> tuple[list[Answer], bool]:
     return answers, garbled
 
 
-def _failure(backend: Backend, heard: processes.Heard, garbled: bool) -> str | None:
-    if heard.ended.code == BackendError.exit_code:
-        return f"{backend.title} can't run here: {heard.said}"
-    if heard.failure:
-        return f"{backend.title} {heard.failure}"
+def _failure(backend: Backend, output: processes.ChildOutput, garbled: bool) -> str | None:
+    if output.ended.code == BackendError.exit_code:
+        return f"{backend.title} can't run here: {output.said}"
+    if output.failure:
+        return f"{backend.title} {output.failure}"
     return f"{backend.title} wrote something that is no answer" if garbled else None
 
 

@@ -1,5 +1,5 @@
 """Counterexamples: an instance, what a claim's plan makes of it, and the best possible, re-checked
-by the trusted kernel.
+by the trusted checker.
 
 A file `proofs/counterexamples/*.json` holds
 
@@ -161,7 +161,7 @@ def _wrong(record: Record) -> list[str]:
         problems.append(
             f"the value {value} does not exceed the {record['at_most']} that the claim allows"
         )
-    if problems:  # hypotheses are of plans that the kernel has looked at
+    if problems:  # hypotheses are of plans that the checker has looked at
         return problems
     return [f"{name}: not so" for name in record["where"] if not WHERE[name](record)]
 
@@ -191,7 +191,7 @@ def _replay_plan(record: Record) -> tuple[Fraction, Fraction, list[str]]:
     best, bad = record["best"], record["bad"]
     good = check_certificate(best)
     if not (good.ok and good.proved):
-        return _NO, _NO, [f"the kernel does not prove the optimum: {good.message}"]
+        return _NO, _NO, [f"the checker does not prove the optimum: {good.message}"]
     attained = {key: bad[key] for key in ("assignment", "flow") if key in bad}
     worse = {
         **{k: v for k, v in best.items() if k not in ("assignment", "flow", "best")},
@@ -201,7 +201,7 @@ def _replay_plan(record: Record) -> tuple[Fraction, Fraction, list[str]]:
     }
     shown = check_certificate(worse)
     if not shown.ok or shown.value is None or good.bound is None:
-        return _NO, _NO, [f"the kernel does not find the value: {shown.message}"]
+        return _NO, _NO, [f"the checker does not find the value: {shown.message}"]
     if "policy" in bad and policy_rails(best["problem"], bad["policy"]) != bad["assignment"]:
         return _NO, _NO, [f"{bad['policy']} does not make this assignment"]
     return shown.value, good.bound, []

@@ -1,5 +1,5 @@
 """T10a: what one GPU can send to another node.  R1 is a GPU's scale-up rate, R2 a NIC's rate, N
-GPUs and NICs a node.
+GPUs and NICs per node.
 
 RailS's Theorem 1 claims N parallel channels of R2 whenever R1 > R2.  A single hot GPU reaches its
 own NIC directly and the other N-1 only through its scale-up port: the maximum flow is R2 + min(R1,

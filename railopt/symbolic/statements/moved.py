@@ -181,7 +181,7 @@ def _shown(kind: str, moving: Moving, prove: Prove) -> int:
 
 def own_nic(quick: bool = False, *, own: bool = True) -> Result:
     """T14b: whatever a unit's GPU and targets, its own NIC costs no more than another, by the
-    definition and by the kernel's costs.
+    definition and by the checker's costs.
 
     `own=False` takes the next GPU's NIC instead.
     """
@@ -194,7 +194,7 @@ def own_nic(quick: bool = False, *, own: bool = True) -> Result:
             unit, tried = Unit(0, gpu, 1, 1, needs), tried + 1
             costs = [moved(unit, rail, near) for rail in range(gpus)]
             if costs != inside.costs(gpu, as_set(needs)):
-                failures.append(f"{unit}: the kernel's costs are not {costs}")
+                failures.append(f"{unit}: the checker's costs are not {costs}")
             if costs[gpu if own else (gpu + 1) % gpus] > min(costs):
                 failures.append(f"{unit}: costs {costs}, own NIC {gpu}")
     return verdict(

@@ -1,4 +1,4 @@
-"""T7: every lower bound that a certificate may use is sound, and the trusted kernel never accepts
+"""T7: every lower bound that a certificate may use is sound, and the trusted checker never accepts
 one that is not.
 
 Exhaustive: for every small instance whose optimum is known by brute force, every witness of a kind
@@ -79,7 +79,7 @@ speeds)
 def accepts(
     prove: Prove, sizes: Sizes, speeds: Sequence[int], bound: Fraction, witness: dict[str, Any]
 ) -> bool:
-    """Whether the kernel takes the witness for "no assignment is done before `bound`"."""
+    """Whether the checker takes the witness for "no assignment is done before `bound`"."""
     try:
         prove(sizes, speeds, bound, witness, Meter(10**7))
     except Rejected:

@@ -22,7 +22,7 @@ TREES = ((2, (0, 0, 1)), (2, (0, 0, 0)), (3, (0, 0, 1)), (3, (0, 1, 2)), (3, (0,
 
 
 def slots_of(counts: tuple[int, ...], homes: Homes, spare: tuple[int, ...]) -> Slots:
-    """Experts with one GPU each, as the kernel has them."""
+    """Experts with one GPU each, as the checker has them."""
     holds = [{e for e, home in enumerate(homes) if home == gpu} for gpu in range(len(spare))]
     return Slots([*counts], holds, [*spare], None, [{home} for home in homes], set())
 

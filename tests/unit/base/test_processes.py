@@ -53,13 +53,13 @@ def test_a_child_is_given_its_problem_and_answers_in_lines(child: Callable[[str]
         "    say({'problem': open(problem).read(), 'more': more, 'left': left})\n"
         "print('some talk')"
     )
-    heard = processes.ask(name, nothing, 30, "one", "two")
-    (line,) = map(json.loads, heard.lines)
+    output = processes.ask(name, nothing, 30, "one", "two")
+    (line,) = map(json.loads, output.lines)
     assert (line["problem"], line["more"]) == ("the problem", ["one", "two"])
     assert 0 < line["left"] < 30
-    assert heard.ended == (0, False, False)
-    assert heard.said == "some talk"
-    assert heard.failure is None
+    assert output.ended == (0, False, False)
+    assert output.said == "some talk"
+    assert output.failure is None
 
 
 @pytest.mark.slow
@@ -68,26 +68,26 @@ def test_what_was_said_before_the_kill_survives_and_half_a_line_does_not(
 ) -> None:
     name = child("open(answers, 'a').write('[1]\\n[2'); time.sleep(60)")
     began = time.monotonic()
-    heard = processes.ask(name, nothing, 1)
+    output = processes.ask(name, nothing, 1)
     assert time.monotonic() - began < 20
-    assert heard.lines == [b"[1]\n"]
-    assert heard.failure == "did not stop at its time limit and was killed"
+    assert output.lines == [b"[1]\n"]
+    assert output.failure == "did not stop at its time limit and was killed"
 
 
 @pytest.mark.slow
 def test_a_crash_is_told_with_the_last_words(child: Callable[[str], str]) -> None:
-    heard = processes.ask(child("sys.exit('no licence')"), nothing, 30)
-    assert heard.failure == "crashed (exit code 1): no licence"
-    heard = processes.ask(child("os.kill(os.getpid(), 11)"), nothing, 30)
-    assert heard.failure == "crashed (signal SIGSEGV): it said nothing"
+    output = processes.ask(child("sys.exit('no licence')"), nothing, 30)
+    assert output.failure == "crashed (exit code 1): no licence"
+    output = processes.ask(child("os.kill(os.getpid(), 11)"), nothing, 30)
+    assert output.failure == "crashed (signal SIGSEGV): it said nothing"
 
 
 @pytest.mark.slow
 def test_memory_is_limited(child: Callable[[str], str]) -> None:
     name = child("held = bytearray(400 << 20); print(len(held))")
     assert processes.ask(name, nothing, 30, memory=1 << 30).said == str(400 << 20)
-    heard = processes.ask(name, nothing, 30, memory=300 << 20)
-    assert heard.failure == "crashed (exit code 1): MemoryError"
+    output = processes.ask(name, nothing, 30, memory=300 << 20)
+    assert output.failure == "crashed (exit code 1): MemoryError"
 
 
 @pytest.mark.slow
@@ -113,26 +113,28 @@ def test_ctrl_c_ends_it_at_once(child: Callable[[str], str]) -> None:
     timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     began = time.monotonic()
-    heard = processes.ask(name, nothing, 60)
+    output = processes.ask(name, nothing, 60)
     assert time.monotonic() - began < 20
-    assert heard.ended.interrupted
-    assert heard.failure is None
+    assert output.ended.interrupted
+    assert output.failure is None
 
 
-def _in_a_daemon(name: str, heard: multiprocessing.SimpleQueue[str | None]) -> None:
-    heard.put(processes.ask(name, nothing, 30).said)
+def _in_a_daemon(name: str, output: multiprocessing.SimpleQueue[str | None]) -> None:
+    output.put(processes.ask(name, nothing, 30).said)
 
 
 @pytest.mark.slow
 def test_a_daemonic_process_may_have_one(child: Callable[[str], str]) -> None:
     """As workers of a cluster are, which may have no children of multiprocessing."""
     context = multiprocessing.get_context("spawn")
-    heard: multiprocessing.SimpleQueue[str | None] = context.SimpleQueue()
-    worker = context.Process(target=_in_a_daemon, args=(child("print('here')"), heard), daemon=True)
+    output: multiprocessing.SimpleQueue[str | None] = context.SimpleQueue()
+    worker = context.Process(
+        target=_in_a_daemon, args=(child("print('here')"), output), daemon=True
+    )
     worker.start()
     worker.join(60)
     assert worker.exitcode == 0
-    assert heard.get() == "here"
+    assert output.get() == "here"
 
 
 def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:

@@ -372,7 +372,7 @@ def test_a_trace_for_other_ranks_is_refused_or_merged(
     trace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["place", trace, "--nodes", "2", "--gpus", "1"]) == 1
-    assert "expected 2, one a GPU: merge ranks first" in capsys.readouterr().err
+    assert "expected 2, one per GPU: merge ranks first" in capsys.readouterr().err
     assert main(["place", trace, "--nodes", "2", "--gpus", "1", "--merge-ranks", "--json"]) == 0
     capsys.readouterr()
 

@@ -79,7 +79,7 @@ def test_an_empty_plan_takes_no_time(tmp_path: Path) -> None:
 def test_plans_refuse_what_can_not_be() -> None:
     chunks = some_chunks()
     zeros = np.zeros(len(chunks), int)
-    with pytest.raises(InputError, match="one a chunk"):
+    with pytest.raises(InputError, match="one per chunk"):
         Plan(FABRIC, chunks, zeros[1:])
     with pytest.raises(InputError, match="expected 0 to 1"):
         Plan(FABRIC, chunks, zeros + 2)

@@ -282,7 +282,7 @@ def test_few_bytes_are_moved_where_chunks_are_large(spec: str, nodes: int, chunk
 @pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL])
 def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
     from railopt.policies import spill_rails, spill_swaps
-    from railopt.policies.spill import Settled, _begun, _longest
+    from railopt.policies.spill import TimedRails, _begun, _longest
 
     for seed in range(5):
         chunks = tokens(fabric, seed)
@@ -297,7 +297,7 @@ def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
         assert np.array_equal(again[0], busy[0])
         assert np.array_equal(again[1], busy[1])
         assert _longest(again) <= kept
-        assert Settled(rail, kept).moved(units) < Settled(away, kept).moved(units)
+        assert TimedRails(rail, kept).moved(units) < TimedRails(away, kept).moved(units)
         assert Plan(fabric, chunks, rail).moved < Plan(fabric, chunks, away).moved
 
 

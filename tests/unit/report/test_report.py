@@ -431,4 +431,4 @@ def test_what_tells_instances_apart_is_a_column(tmp_path: Path) -> None:
     table = made.split('id="instances"')[1]
     headings = re.findall(r"<th[^>]*>(?:<[^>]*>)*([^<]+)", table)
     assert headings[:5] == ["nodes", "rails", "gpus", "degrade", "traffic"]
-    assert "GPUs a node" in made
+    assert "GPUs per node" in made

@@ -331,7 +331,7 @@ def test_choices_of_another_shape_are_refused() -> None:
         gating.Gating(np.zeros((0, 0), int), none, none, none, Fraction(1))
     instance = some_gating(4, 3, 1.0, 0, 40)
     for copies in ([True], np.ones(3, bool), np.zeros(len(instance.pairs()[0]))):
-        with pytest.raises(InputError, match="truths, one a pair"):
+        with pytest.raises(InputError, match="truths, one per pair"):
             gating.evaluate(instance, copies)
     listed = [True] * len(instance.pairs()[0])
     assert gating.evaluate(instance, listed) == gating.evaluate(instance, np.array(listed))

@@ -20,6 +20,11 @@ def model(fnec: int = 7) -> TimeModel:
 LAYERS = [Terms(10, 5, 3, 3, 0, 1), Terms(12, 6, 20, 20, 0, 2), Terms(9, 4, 40, 40, 0, 3)]
 
 
+def busy_ps(made: IterationTimeline, operation: str) -> int:
+    """Time spent in one kind of operation."""
+    return sum(e.end_ps - e.start_ps for e in made.events if e.operation == operation)
+
+
 def test_without_balancing_every_operation_follows_the_last() -> None:
     bare = [t._replace(trans=0, agg=0) for t in LAYERS]
     expected = sum(4 * t.a2a + 3 * t.fec + 3 * 7 for t in LAYERS)
@@ -34,8 +39,8 @@ def test_block_wise_overlap_hides_what_fits_and_exposes_the_rest() -> None:
     forward = 3 + max(0, 20 - (5 + 7)) + max(0, 40 - (6 + 7))  # layer 0 has nothing before it
     backward = max(0, 40 - (14 + 12)) + max(0, 20 - (14 + 10)) + 3  # layer 0 has nothing after it
     assert made.total_ps == base + forward + backward
-    assert made.busy_ps("trans") == 63
-    assert made.busy_ps("agg") == 63
+    assert busy_ps(made, "trans") == 63
+    assert busy_ps(made, "agg") == 63
     assert (
         sum(e.operation == "trans" and e.layer == 1 for e in made.events) == 3
     )  # under FEC, under FNEC, exposed
@@ -64,9 +69,9 @@ def test_no_stream_does_two_things_at_once_and_all_work_is_done(style: str) -> N
     for stream in ("compute", "network"):
         events = [e for e in made.events if e.stream == stream]
         assert all(a.end_ps <= b.start_ps for a, b in pairwise(events))
-    assert made.busy_ps("a2a") == sum(4 * t.a2a for t in LAYERS)
-    assert made.busy_ps("fec") + made.busy_ps("bec") == sum(3 * t.fec for t in LAYERS)
-    assert made.busy_ps("trans") == sum(t.trans for t in LAYERS)
+    assert busy_ps(made, "a2a") == sum(4 * t.a2a for t in LAYERS)
+    assert busy_ps(made, "fec") + busy_ps(made, "bec") == sum(3 * t.fec for t in LAYERS)
+    assert busy_ps(made, "trans") == sum(t.trans for t in LAYERS)
     assert made.as_dict()["total_ps"] == made.total_ps
 
 

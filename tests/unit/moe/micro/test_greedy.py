@@ -115,7 +115,7 @@ def test_what_is_refused() -> None:
             slots.counts(wrong)
     with pytest.raises(InputError, match="no GPU holds expert 1"):
         SpareSlots(1, 2, np.array([[True, False], [True, False]]), np.zeros(2, int))
-    with pytest.raises(InputError, match="one a GPU"):
+    with pytest.raises(InputError, match="one per GPU"):
         SpareSlots(1, 2, np.eye(2, dtype=bool), np.array([1, -1]))
     nothing = np.zeros((2, 2), bool)
     for tokens in ([[1, 1], [0, 0]], [[1, 0], [0, 2]], [[2, 0], [-1, 1]]):

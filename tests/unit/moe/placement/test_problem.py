@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from railopt.base.errors import InputError
-from railopt.base.processes import Ended, Heard
+from railopt.base.processes import ChildOutput, Ended
 from railopt.evidence.bracket import Status
 from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
@@ -81,13 +81,13 @@ def test_optimal_refuses_copies_that_it_would_count_as_sent() -> None:
 def test_ctrl_c_leaves_the_best_so_far(by_child: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def ask(*_: object) -> Heard:
+    def ask(*_: object) -> ChildOutput:
         asked.append(1)
         if len(asked) == 1:
-            return Heard([], Ended(0, False, False), "")
+            return ChildOutput([], Ended(0, False, False), "")
         if not by_child:
             raise KeyboardInterrupt
-        return Heard([b'{"chosen": null, "bound": 1.0}\n'], Ended(-9, False, True), "")
+        return ChildOutput([b'{"chosen": null, "bound": 1.0}\n'], Ended(-9, False, True), "")
 
     monkeypatch.setattr(optimum, "ask", ask)
     placed = place(PROBLEM, "optimal")
@@ -108,7 +108,7 @@ def test_what_a_solver_names_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         b'{"chosen": [], "boun\n',
         b"3\n",
     ]
-    said = Heard(lines, Ended(0, False, False), "")
+    said = ChildOutput(lines, Ended(0, False, False), "")
     monkeypatch.setattr(optimum, "ask", lambda *_: said)
     found = optimum.optimal(MODEL, COUNTS[0], slots=3)
     assert isinstance(found, LayerOptimum)

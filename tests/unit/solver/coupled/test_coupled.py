@@ -22,7 +22,6 @@ from railopt.solver.coupled import steps as coupled_steps
 from railopt.solver.coupled.fallback import first_bound, shared_out
 from railopt.solver.coupled.race import Progress, Race
 from railopt.solver.coupled.search import Cells, anchor, construct, even_out, improve
-from railopt.solver.local.remainders import filled
 
 
 @pytest.fixture(scope="module")
@@ -162,35 +161,6 @@ def test_search_never_loses_a_chunk_nor_uses_a_dead_rail(fabric: Fabric) -> None
     assert np.array_equal(locked[frozen], start[frozen])
 
 
-def test_rails_are_filled_within_the_capacity_or_not_at_all() -> None:
-    """A capacity that caps and remainders meet exactly, by construction; one byte less than the
-    average is refused.
-    """
-    for seed in range(50):
-        rng = np.random.default_rng(seed)
-        rails, cap, unit = (
-            int(rng.integers(3, 9)),
-            int(rng.integers(20, 600)),
-            int(rng.choice([1, 8192])),
-        )
-        capacity = int(rng.integers(5, 15)) * cap + int(rng.integers(0, cap))
-        sizes: list[int] = []
-        for _ in range(
-            rails
-        ):  # every rail exactly full: some remainders, caps, and what is then missing
-            parts = rng.integers(1, cap, int(rng.integers(1, 4))).tolist()
-            parts += [cap] * ((capacity - sum(parts)) // cap)
-            sizes += [*parts, capacity - sum(parts)] if sum(parts) < capacity else parts
-        jobs = np.sort(np.array(sizes) * unit)[::-1]
-        found = filled(jobs, np.full(rails, capacity * unit), 2000, seed)
-        assert filled(jobs, np.full(rails, capacity * unit - 1), 2000, seed) is None
-        loose = filled(jobs, np.full(rails, (capacity + cap) * unit), 2000, seed)
-        assert loose is not None
-        for rail, most in ((found, capacity), (loose, capacity + cap)):
-            if rail is not None:
-                assert np.bincount(rail, jobs, rails).max() <= most * unit
-
-
 def test_messages_cut_at_a_cap_have_a_plan_within_the_tolerance() -> None:
     """Eight messages per pair of four nodes, cut at 512 units."""
     src, dst = (np.repeat(ends, 8) for ends in np.nonzero(~np.eye(4, dtype=bool)))
@@ -204,47 +174,6 @@ def test_messages_cut_at_a_cap_have_a_plan_within_the_tolerance() -> None:
     solved = coupled.solve(Fabric.uniform(4, 8), chunks, 20, tolerance=Fraction(5, 10_000))
     assert solved.gap <= Fraction(5, 10_000)
     assert solved.certificate.check().ok
-
-
-def test_sizes_that_are_not_mostly_caps_are_left_alone() -> None:
-    three, two = np.full(3, 100), np.full(2, 100)
-    assert filled(np.array([9, 8, 7, 6, 5, 4]), three // 8, 100, 0) is None  # no size that repeats
-    assert filled(np.array([9, 9, 9, 9, 3, 2]), two, 100, 0) is None  # two need no such search
-    assert filled(np.full(30, 7), three, 100, 0) is None  # nothing but caps
-
-
-def test_rails_of_any_capacities_are_filled_to_the_last_unit() -> None:
-    """Eight rails that 24 remainders and caps of 128 fill exactly, by construction; chunks keep
-    off the rails from which they are barred.
-    """
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        parts = np.sort(rng.integers(1, 128, 24))[::-1]
-        place = rng.permutation(np.arange(24) % 8)
-        caps = rng.integers(2, 40, 8)
-        capacities = np.bincount(place, parts, 8).astype(np.int64) + 128 * caps
-        sizes = np.concatenate([np.full(caps.sum(), 128), parts])
-        barred = rng.random((len(sizes), 8)) < 0.1
-        barred[np.arange(caps.sum(), len(sizes)), place] = False
-        rail = filled(sizes, capacities, 200_000, seed, barred)
-        assert rail is not None
-        assert np.bincount(rail, sizes, 8).tolist() == capacities.tolist()
-        assert not barred[np.arange(caps.sum(), len(sizes)), rail[caps.sum() :]].any()
-
-
-def test_groups_exchange_chunks_until_they_can_be_filled() -> None:
-    """Five rails that 20 remainders and caps of 512 fill exactly, by construction: of a thousand
-    groups drawn at random two have the right sum.
-    """
-    for seed in range(10):
-        rng = np.random.default_rng(seed)
-        parts = np.sort(rng.integers(1, 512, 20))[::-1]
-        place, caps = rng.permutation(np.arange(20) % 5), rng.integers(10, 20, 5)
-        capacities = np.bincount(place, parts, 5).astype(np.int64) + 512 * caps
-        sizes = np.concatenate([np.full(caps.sum(), 512), parts])
-        rail = filled(sizes, capacities, 1000, seed)
-        assert rail is not None
-        assert np.bincount(rail, sizes, 5).tolist() == capacities.tolist()
 
 
 def test_rails_that_share_their_chunks_anew_meet_the_bound_to_a_millionth() -> None:

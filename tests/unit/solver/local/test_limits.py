@@ -17,7 +17,6 @@ from railopt.base.errors import InputError
 from railopt.solver.local import dual, steps
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.outcome import LocalOutcome
-from railopt.solver.local.remainders import filled
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.state import LARGEST, LocalState
 
@@ -101,11 +100,6 @@ def test_few_sizes_take_no_memory_for_a_wide_gap() -> None:
     assert loads.max() == packed.value
     assert packed.bound >= Fraction(int(given.sum()), 6)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < MEMORY
-
-
-def test_rails_that_could_wrap_are_not_filled() -> None:
-    given = np.array([1 << 58] * 9 + [3, 2, 1])
-    assert filled(given, np.full(8, 1 << 60), 10, 0) is None
 
 
 def test_sums_beyond_the_search_get_lpt_and_one_note() -> None:

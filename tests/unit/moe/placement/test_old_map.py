@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from railopt.base.errors import InputError
+from railopt.moe.placement.old_map import _shared, least_change
 from railopt.moe.placement.replicate import rebalance
-from railopt.moe.placement.settled import _shared, settled
 
 
 def held(row: np.ndarray, gpus: int) -> list[list[int]]:
@@ -18,7 +18,7 @@ def test_the_same_plan_under_other_names_moves_nothing() -> None:
     weight = np.random.default_rng(0).pareto(1.5, (3, 16))
     plan, _, _ = rebalance(weight, 24, 1, 2, 4)
     shuffled = plan.reshape(3, 4, 6)[:, [2, 0, 3, 1], ::-1].reshape(3, 24)
-    np.testing.assert_array_equal(settled(plan, shuffled, 4, 4), shuffled)
+    np.testing.assert_array_equal(least_change(plan, shuffled, 4, 4), shuffled)
 
 
 @pytest.mark.parametrize("together", [2, 4])
@@ -27,7 +27,7 @@ def test_what_stays_keeps_its_slot_and_nothing_is_lost(together: int) -> None:
     weight = rng.pareto(1.5, (4, 16))
     before, _, _ = rebalance(weight, 24, 1, 2, 4)
     plan, _, _ = rebalance(weight * rng.uniform(0.5, 2, weight.shape), 24, 1, 2, 4)
-    after = settled(plan, before, 4, together)
+    after = least_change(plan, before, 4, together)
     for layer in range(4):
         assert sorted(held(after[layer], 4)) == sorted(held(plan[layer], 4))
         pairs = zip(after[layer].reshape(4, 6), before[layer].reshape(4, 6), strict=True)
@@ -51,6 +51,6 @@ def test_shared_experts_are_counted_once() -> None:
 
 def test_old_slots_may_be_empty_or_hold_twins() -> None:
     plan = np.array([[0, 1, 2, 3]], np.int32)
-    assert settled(plan, np.array([[2, -1, 0, 0]]), 2, 2).tolist() == [[2, 3, 0, 1]]
+    assert least_change(plan, np.array([[2, -1, 0, 0]]), 2, 2).tolist() == [[2, 3, 0, 1]]
     with pytest.raises(InputError, match="expected the same slots"):
-        settled(plan, np.array([[0, 1, 2]]), 2, 2)
+        least_change(plan, np.array([[0, 1, 2]]), 2, 2)

@@ -9,7 +9,7 @@ from railopt.base.errors import InputError
 from railopt.moe.placement.placement import assigned
 
 
-def settled(phy2log: Int32s, before: Array, gpus: int, together: int) -> Int32s:
+def least_change(phy2log: Int32s, before: Array, gpus: int, together: int) -> Int32s:
     """The plan phy2log int32 [layers, slots] after the map `before` of the same shape (-1: a slot
     was empty), slots in GPU order, the same number on each; the plan has no expert twice on a GPU.
 
