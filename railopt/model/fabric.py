@@ -547,15 +547,15 @@ def parse_nics(texts: Iterable[str]) -> dict[tuple[int, int], Fraction]:
 def _names(names: Any, what: str, count: int) -> tuple[str, ...]:
     """Names of all nodes or rails, each once, or none at all."""
     if not isinstance(names, list | tuple):
-        raise InputError(f"{what} = {shown(names)}: expected a list of names")
+        raise InputError(f"{what} = {quoted(names)}: expected a list of names")
     for name in names:
         if not (isinstance(name, str) and name.isprintable() and 0 < len(name) <= MAX_NAME):
-            raise InputError(f"{what}: {shown(name)} is no name of 1 to {MAX_NAME} characters")
+            raise InputError(f"{what}: {quoted(name)} is no name of 1 to {MAX_NAME} characters")
     if len(names) not in (0, count):
         raise InputError(f"{len(names)} {what}: expected {count}, or none")
     if len(set(names)) != len(names):
         twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise InputError(f"{what}: {shown(twice)} stands there twice: expected each name once")
+        raise InputError(f"{what}: {quoted(twice)} stands there twice: expected each name once")
     return tuple(names)
 
 

@@ -34,7 +34,9 @@ def test_every_peer_can_be_asked_for_by_name() -> None:
 
 def test_the_documented_arguments_are_there() -> None:
     root = Path(__file__).parents[2]
-    text = (root / "Makefile").read_text() + (root / "docs" / "design" / "benchmarks.md").read_text()
+    text = (root / "Makefile").read_text() + (
+        root / "docs" / "design" / "benchmarks.md"
+    ).read_text()
     lines = [line for line in text.splitlines() if "bench-solver" in line or "solver_bench" in line]
     helped = solver_options.parser("solver_bench", None).format_help()
     documented = {name for line in lines for name in re.findall(r"--[a-z][\w-]+", line)}
