@@ -112,7 +112,13 @@ def check_all(files: Iterable[str | os.PathLike[str]]) -> Checked:
 def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict:
     """`checker` is called in place of `check_certificate`."""
     name = printable(path)
-    if kind_of(path) == "schedule":
+    kind = kind_of(path)
+    if kind not in (None, "plan", "schedule"):
+        raise InputError(
+            f"{name} is a {kind}, which makes no claim to check: expected a plan, a schedule or a "
+            f"certificate"
+        )
+    if kind == "schedule":
         _refuse(checker, name, "a schedule")
         from railopt.schedule import Schedule
 

@@ -107,10 +107,18 @@ def _parse(text: str | int, units: dict[str, int] | dict[str, Fraction], what: s
         unit = unit[:1].upper() + unit[1:]  # kB, kiB; b and B stay apart
     if unit not in units:
         raise InputError(
-            f"{quoted(text)}: unknown unit {printable(unit, 20)!r} for a {what}; known units: "
-            f"{', '.join(units)}"
+            f"{quoted(text)}: unknown unit {printable(unit, 20)!r} for a {what}"
+            f"{_meant(number, unit, what)}; known units: {', '.join(units)}"
         )
     return _exact(number, text) * units[unit]
+
+
+def _meant(number: str, unit: str, what: str) -> str:
+    """`"; did you mean 1MiB?"` where a unit is a prefix alone."""
+    endings = {"size": "iB", "rate": "b/s"}
+    if what not in endings or unit not in ("K", "M", "G", "T"):
+        return ""
+    return f"; did you mean {number}{unit}{endings[what]}?"
 
 
 def _whole(value: Fraction, text: str | int, what: str, unit: str) -> int:

@@ -578,3 +578,13 @@ def test_a_traffic_that_a_certificate_names_is_compared_whatever_its_kind(
             verdict = check(path, traffic)
             assert verdict.ok == holds, verdict.message
             assert holds or "names another traffic" in verdict.message
+
+
+def test_what_claims_nothing_is_named(traffic: Traffic, tmp_path: Path) -> None:
+    from railopt.moe.routing.trace import Trace
+
+    Trace(np.ones((1, 1, 2, 4), np.int32), 1).save(tmp_path / "trace.npz")
+    traffic.save(tmp_path / "traffic.npz")
+    for kind in ("trace", "traffic"):
+        with pytest.raises(InputError, match=rf"{kind}\.npz is a {kind}, which makes no claim"):
+            check(tmp_path / f"{kind}.npz")

@@ -204,3 +204,14 @@ def test_a_float_of_numpy_is_its_shortest_decimal(type_: Any) -> None:
     for odd in (type_("nan"), type_("inf"), np.bool_(True)):
         with pytest.raises(InputError, match="not a fraction"):
             units.parse_fraction(odd)
+
+
+def test_a_prefix_alone_is_no_unit_and_what_was_meant_is_said() -> None:
+    with pytest.raises(InputError, match=r"unknown unit 'M' for a size; did you mean 1MiB\?"):
+        units.parse_bytes("1M")
+    with pytest.raises(InputError, match=r"unknown unit 'G' for a rate; did you mean 400Gb/s\?"):
+        units.parse_rate("400G")
+    with pytest.raises(InputError, match=r"did you mean 64KiB\?"):
+        units.parse_bytes("64k")
+    with pytest.raises(InputError, match=r"unknown unit 'M' for a time; known units"):
+        units.parse_time("1M")
