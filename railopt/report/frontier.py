@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Any
 
 from railopt.answers.frontier import Frontier
 from railopt.base.units import format_time
 from railopt.report.style import PAGE, blank, legend_above, line, printed
 
+CHARACTERS = 13  # of a title, an inch
 LEFT = 0.1  # % of the time that is drawn below the least
 
 
@@ -18,7 +20,7 @@ def moved_against_time(found: Frontier, title: str = "", *, width: float = PAGE)
     """
     first = found.bounds[0].time
     last = max([stand.plan.makespan for stand in found.stands] + [found.bounds[-1].time])
-    figure, axes = blank(width, 0.55 * width)
+    figure, axes = blank(width, max(2.6, 0.55 * width))
     axis = axes[0, 0]
 
     def above(time: Any) -> float:
@@ -51,9 +53,9 @@ def moved_against_time(found: Frontier, title: str = "", *, width: float = PAGE)
     axis.set_xlim(-LEFT, max(x))
     axis.set_ylim(lowest, top)
     axis.set_xlabel(f"time above the least, {format_time(first)}, in %")
-    axis.set_ylabel("moved inside nodes, % of all bytes between nodes")
+    axis.set_ylabel("moved inside nodes,\n% of all bytes between nodes")
     axis.grid(True)
     handles, labels = axis.get_legend_handles_labels()
     legend_above(figure, labels, handles)
-    figure.suptitle(title)
+    axis.set_title(fill(title, int(CHARACTERS * width)))
     return figure

@@ -60,7 +60,7 @@ def load_maps(plans: Sequence[NicLoads], title: str = "", *, width: float = PAGE
     from matplotlib.colors import TwoSlopeNorm
 
     rows, columns = grid_of(len(plans), width, 1.35)
-    figure, grid = blank(width, 2.1 * rows + 0.5, 2 * rows, columns)
+    figure, grid = blank(width, 2.1 * rows + 0.8 + 0.15 * title.count("\n"), 2 * rows, columns)
     if title:
         figure.suptitle(title)
     for axis in grid.flat:

@@ -92,7 +92,7 @@ def _nics_figure(timeline: Timeline, width: float) -> Any:
     _time_ticks(axis, end, width)
     bar = figure.colorbar(image, ax=axis, fraction=0.03, pad=0.01)
     bar.set_ticks([0, 0.5, 1], labels=["0", "50%", "100%"])
-    title = _title(timeline, "share of each NIC's transmit rate in use, rails of a node in order")
+    title = _title(timeline, "share of each NIC's transmit rate in use,\nrails of a node in order")
     figure.suptitle(title)
     return figure
 

@@ -1,0 +1,167 @@
+"""Every kind of figure at both widths: no text outside the canvas, none on other text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+from matplotlib.text import Text
+
+from railopt import Fabric, plan, simulate, workloads
+from railopt.answers.blame import blame
+from railopt.answers.compare import changes_text, compare
+from railopt.answers.frontier import frontier
+from railopt.answers.gap import gap
+from railopt.moe.iteration.timeline import Event, IterationTimeline
+from railopt.policies import POLICIES
+from railopt.report.blame import blame_figure
+from railopt.report.comparison import comparison_figure
+from railopt.report.frontier import moved_against_time
+from railopt.report.gantt import gantt
+from railopt.report.gaps import gap_against_chunk
+from railopt.report.heatmap import load_maps, of_report
+from railopt.report.style import WIDTHS, rc
+from railopt.report.timeline_figure import timeline_figure
+from railopt.runtime.counters import Counted
+from railopt.sim.assumptions import Fault
+
+FABRIC = Fabric.uniform(4, 4)
+SPEC = "moe:tokens=256,skew=0.8,seed=1"
+ROOM = 1.0  # points that texts may share: glyphs do not fill their boxes
+
+
+@cache
+def chunks() -> Any:
+    return workloads.moe(FABRIC, tokens=256, skew=0.8, seed=1).chunks("256KiB")
+
+
+def overlapping(figure: Any) -> list[str]:
+    """Texts that leave the canvas or lie on each other, in words."""
+    with matplotlib.rc_context(rc(figure.get_figwidth())):
+        FigureCanvasAgg(figure).draw()
+    canvas, hidden = figure.bbox, _not_drawn(figure)
+    texts = [
+        (text.get_text(), text.get_window_extent())
+        for text in figure.findobj(Text)
+        if text.get_visible() and text.get_text().strip() and id(text) not in hidden
+    ]
+    room = ROOM * figure.dpi / 72
+    found = [
+        f"{words!r} leaves the canvas"
+        for words, box in texts
+        if box.x0 < canvas.x0 - room
+        or box.y0 < canvas.y0 - room
+        or box.x1 > canvas.x1 + room
+        or box.y1 > canvas.y1 + room
+    ]
+    for (one, a), (two, b) in combinations(texts, 2):
+        wide = min(a.x1, b.x1) - max(a.x0, b.x0)
+        high = min(a.y1, b.y1) - max(a.y0, b.y0)
+        if wide > room and high > room:
+            found.append(f"{one!r} lies on {two!r}")
+    return found
+
+
+def _not_drawn(figure: Any) -> set[int]:
+    """Ids of the labels of ticks that lie beyond the limits, or whose axes are not drawn."""
+    found = set()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+                inside = low <= tick.get_loc() <= high and axes.axison and axes.get_visible()
+                found.update(
+                    id(label)
+                    for label in (tick.label1, tick.label2)
+                    if not (inside and label.get_visible())
+                )
+    return found
+
+
+def drawn_frontier(width: float) -> Any:
+    found = frontier(FABRIC, chunks(), ("own-nic", "pxn", "lpt", "lpt-local", "spill"), limit_s=0)
+    return moved_against_time(found, f"{SPEC}: time against bytes moved inside nodes", width=width)
+
+
+def drawn_comparison(width: float) -> Any:
+    slow = {(k, n): "0.7" for k in range(4) for n in range(0, 4, 2)}
+    degraded = FABRIC.degraded(slow | {(3, 1): "0"})
+    found = compare(FABRIC, degraded, chunks(), ("own-nic", "lpt", "equitable"))
+    return comparison_figure(found, f"{SPEC}\n{changes_text(FABRIC, degraded, 2)}", width=width)
+
+
+def drawn_demo(width: float) -> Any:
+    plans = [
+        of_report(gap(plan(FABRIC, chunks(), name), limit_s=0))
+        for name in ("own-nic", "lpt", "equitable", "spill")
+    ]
+    return load_maps(plans, "NIC time over the lower bound, by policy", width=width)
+
+
+def drawn_blame(width: float) -> Any:
+    planned = plan(FABRIC, chunks(), "own-nic")
+    received = planned.recv.copy()
+    received[2, 1] *= 3
+    none = np.zeros_like(received)
+    return blame_figure(blame(planned, Counted(planned.send, received, none)), width=width)
+
+
+def drawn_timeline(width: float) -> Any:
+    return timeline_figure(simulate(plan(FABRIC, chunks(), "lpt")), width=width)
+
+
+def drawn_faults(width: float) -> Any:
+    faults = [Fault(2 * 10**6, 3, 1, Fraction(1, 4)), Fault(4 * 10**6, 1, 2, Fraction(1, 2))]
+    run = simulate(plan(FABRIC, chunks(), "lpt"), faults=faults)
+    return timeline_figure(run, width=width)
+
+
+def drawn_gantt(width: float) -> Any:
+    kinds = (("a2a", "network"), ("trans", "network"), ("agg", "network"), ("fec", "compute"))
+    kinds += (("fnec", "compute"), ("plan", "cpu"))
+    events = tuple(Event(0, *kinds[i % 6], 10**9 * i, 10**9 * (i + 1)) for i in range(24))
+    lines = [IterationTimeline(style, events) for style in ("deepspeed", "ours")]
+    names = ("before:\nnothing overlaps", "after: pro-prophet,\ncopies sent ahead")
+    return gantt(lines, names, width=width)
+
+
+def drawn_gaps(width: float) -> Any:
+    lines = {name: [(1 << k, 0.1 * k) for k in range(12, 25)] for name in POLICIES}
+    return gap_against_chunk(lines, SPEC, width=width)
+
+
+KINDS: dict[str, Callable[[float], Any]] = {
+    "frontier": drawn_frontier,
+    "compare": drawn_comparison,
+    "demo": drawn_demo,
+    "blame": drawn_blame,
+    "timeline": drawn_timeline,
+    "faults": drawn_faults,
+    "gantt": drawn_gantt,
+    "gap": drawn_gaps,
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_is_on_the_canvas_and_on_no_other_text(kind: str, width: str) -> None:
+    assert overlapping(KINDS[kind](WIDTHS[width])) == []
+
+
+def test_text_in_the_way_is_found() -> None:
+    figure = Canvas(figsize=(3, 2))
+    figure.text(0.5, 0.5, "one")
+    figure.text(0.51, 0.52, "two")
+    figure.text(0.9, 0.1, "a long line that leaves")
+    assert overlapping(figure) == [
+        "'a long line that leaves' leaves the canvas",
+        "'one' lies on 'two'",
+    ]
