@@ -30,6 +30,7 @@ from railopt.solver.local.prices import (
 from railopt.solver.local.state import LARGEST, LocalState
 
 Step = Callable[[LocalState], None]
+DIFFERENCES = 1 << 22  # jobs x rails that differencing keeps lists of
 MOST_EXACT = 128  # jobs of which all loads are listed
 EXACT_LOADS = tuple(1000 << doubling for doubling in range(9))
 
@@ -73,8 +74,11 @@ def first_bound_and_value(state: LocalState) -> None:
 
 
 def constructions(state: LocalState) -> None:
-    """MULTIFIT, and re-splits of what is best then and of LPT by counts."""
+    """MULTIFIT, differencing, and re-splits of the better one."""
     multifit(state)
+    few = len(state.sizes) <= 1200 and len(state.sizes) * state.rails <= DIFFERENCES
+    if few and state.equal_rails and not state.done:
+        state.improve(values.differencing(state.sizes, state.rails), "differencing")
     if not state.over():
         resplits(state, state.assignment)
     if not state.over() and state.equal_rails and len(state.sizes) > 3 * state.rails:
@@ -126,6 +130,7 @@ def exact_search(state: LocalState, windows: Windows, steps: int) -> None:
 STEPS: tuple[Step, ...] = (
     constructions,
     easy_prices_at_the_value,
+    perfect,
     configuration_lp,
     sifted_search,
     full_search,
