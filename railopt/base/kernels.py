@@ -6,8 +6,10 @@
     @part                         a function that kernels call; from Python it is itself
     def larger(a, b): ...
 
-A kernel is the same function either way, so its results are the same.  numba is used through its
-documented decorators alone; where it is missing, or fails, kernels stay plain Python.
+A kernel is the same function either way, so its results are the same, as long as it counts in
+int64 or float64 (numpy keeps narrow types where numba widens them), sorts stably and draws from
+`railopt.base.draws`.  numba is used through its documented decorators alone; where it is missing,
+or fails, kernels stay plain Python.
 
 RAILOPT_COMPILE says when: `auto` (as below), `always` (at the first call), `never`.  With `auto` a
 kernel is compiled once interpreting has cost about as much as compiling it would, or at once where
@@ -22,8 +24,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
 from types import FunctionType
@@ -47,6 +51,7 @@ _parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # compiled wi
 # whether numba's cache can be used
 _totals: dict[str, Any] = {"interpreted": 0.0, "compiling": 0.0, "cache": True}
 _warned: set[str] = set()
+_loading = threading.RLock()  # threads may call their first kernel at the same time
 
 
 @cache
@@ -148,6 +153,10 @@ class _Kernel:
             jitted.compile(tuple(map(numba.typeof, args)))
         except Exception as error:
             return self._mended(args, error)
+        return self._guarded(jitted)
+
+    def _guarded(self, jitted: Any) -> Callable[..., Any]:
+        """Compiled code, mended where it can't be had for arguments of another type."""
 
         def call(*args: Any) -> Any:
             try:
@@ -196,15 +205,15 @@ class _Kernel:
         elif not isinstance(error, OSError) and self._dropped():
             tries = (True, False)
         for cache_too in tries:
-            if not cache_too:
-                _give_up_cache(error)
             jitted = numba.njit(cache=cache_too, **self.options)(self.function)
             try:
                 jitted.compile(tuple(map(numba.typeof, args)))
             except Exception as again:
-                error = again
+                error = again if cache_too else error
             else:
-                return jitted
+                if not cache_too:
+                    _give_up_cache(error)
+                return self._guarded(jitted)
         reason = [*str(error).strip().splitlines(), type(error).__name__][0]
         _say(
             f"{self.function.__module__}.{self.function.__name__} is interpreted, which is slower: "
@@ -227,6 +236,8 @@ def _unboxed(value: Any) -> Any:
     """What compiled code would return: numbers of Python instead of numpy's."""
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, list):
+        return [_unboxed(each) for each in value]
     if isinstance(value, tuple):
         parts = map(_unboxed, value)
         return tuple(parts) if type(value) is tuple else type(value)(*parts)
@@ -242,7 +253,7 @@ def _elements(value: Any) -> int:
 
 def _callable_from_kernels(name: Any, function: Any, options: dict[str, Any]) -> None:
     """Have kernels that call `name` call `function`: now if numba is loaded, else when it is."""
-    if _numba.cache_info().currsize:
+    if _loaded.cache_info().currsize:
         _register(name, function, options)
     else:
         _parts.append((name, function, options))
@@ -256,16 +267,22 @@ def _register(name: Any, function: Callable[..., Any], options: dict[str, Any]) 
     overload(name, jit_options=kept, strict=False, inline=inline)(lambda *args, **kwargs: function)
 
 
-@cache
 def _numba() -> Any:
     """numba, with all parts registered; None where it can't be imported."""
+    with _loading:
+        return _loaded()
+
+
+@cache
+def _loaded() -> Any:
     try:
         import numba
-    except ImportError as error:
+
+        for each in _parts:
+            _register(*each)
+    except Exception as error:  # a numba that does not fit numpy may raise anything
         _say(f"kernels are interpreted, which is slower: no numba ({error})")
         return None
-    for each in _parts:
-        _register(*each)
     return numba
 
 
@@ -291,4 +308,6 @@ def _say(sentence: str) -> None:
     """One line on stderr, once."""
     if sentence not in _warned:
         _warned.add(sentence)
-        print(f"railopt: {sentence.splitlines()[0]}", file=sys.stderr)
+        if sys.stderr is not None:
+            with suppress(OSError):
+                print(f"railopt: {sentence.splitlines()[0]}", file=sys.stderr)

@@ -87,3 +87,19 @@ def test_every_class_has_a_name_of_its_own() -> None:
             if isinstance(node, ast.ClassDef):
                 where.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert {name: files for name, files in where.items() if len(files) > 1} == {}
+
+
+def test_kernels_sort_stably() -> None:
+    """Of equal keys numpy and compiled code may put either first."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path, tree in _trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and {ast.unparse(d).partition("(")[0] for d in node.decorator_list} & {"kernel", "part"}
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func).endswith("argsort")
+        and not any(word.arg == "kind" for word in call.keywords)
+    ]
+    assert wrong == []

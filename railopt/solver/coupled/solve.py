@@ -13,6 +13,7 @@ import numpy as np
 
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.errors import InputError
+from railopt.base.kernels import compile_mode
 from railopt.base.units import INT64_MAX, parse_number, quoted
 from railopt.evidence.bracket import Bracket, Status
 from railopt.model.chunks import Chunks
@@ -65,6 +66,7 @@ def solve(
 def run_race(race: Race, backend: str = "native", start: Plan | None = None) -> Outcome:
     """As `solve`, for a race with a clock or a bound of its own."""
     fabric, chunks = race.fabric, race.chunks
+    compile_mode()  # a wrong RAILOPT_COMPILE is an error, and no step that failed
     if backend not in ("native", *BACKENDS):
         raise InputError(
             f"unknown back-end {quoted(backend)}; known: native, {', '.join(BACKENDS)}"

@@ -45,7 +45,7 @@ def heaviest_load(
     that no load is lost.  `load` int64 [types] gets the set of a heavier load.  Weights together
     stay below 2**50.
     """
-    order = np.argsort(-weights / sizes)
+    order = np.argsort(-weights / sizes, kind="mergesort")
     order = order[weights[order] > 0]
     density = weights[order] / sizes[order]
     size_of, worth_of, count_of = sizes[order], weights[order], counts[order]

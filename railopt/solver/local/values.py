@@ -129,7 +129,7 @@ def differencing(sizes: Array, rails: int) -> Array:
             elif first[b, other] >= 0:
                 following[tails[k]] = first[b, other]
                 tails[k] = last[b, other]
-        order = np.argsort(-joined)
+        order = np.argsort(-joined, kind="mergesort")
         for k in range(rails):
             loads[b, k] = joined[order[k]] - joined[order[rails - 1]]
             first[b, k], last[b, k] = heads[order[k]], tails[order[k]]

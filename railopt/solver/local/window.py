@@ -57,7 +57,7 @@ def sums_and_codes(sizes: Array, counts: Array, high: int, limit: int) -> tuple[
     size, radices = 1, np.ones(counts.size + 1, np.int64)
     for t in range(counts.size):
         radices[t + 1] = radices[t] * (counts[t] + 1)
-    for t in np.argsort(-counts):
+    for t in np.argsort(-counts, kind="mergesort"):
         without, their_codes = sums[:size].copy(), codes[:size].copy()
         for number in range(1, counts[t] + 1):
             more, code = number * sizes[t], number * radices[t]

@@ -166,6 +166,17 @@ def test_without_numba_everything_is_interpreted(tmp_path: Path, mode: str) -> N
     assert line.startswith("railopt: kernels are interpreted, which is slower: no numba")
 
 
+def test_a_numba_that_breaks_is_one_line(tmp_path: Path) -> None:
+    broken = tmp_path / "broken" / "numba"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise OSError('libllvmlite.so: cannot open')")
+    code = f"sys.path.insert(0, {str(broken.parent)!r})\n"
+    done = ran(tmp_path, code + call(), "always")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "no numba (libllvmlite.so: cannot open)" in line
+
+
 def test_a_kernel_that_numba_does_not_compile_is_interpreted(tmp_path: Path) -> None:
     code = (
         "from railopt.base.kernels import kernel\n"
