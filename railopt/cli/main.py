@@ -106,15 +106,16 @@ def _parser(command: str | None) -> Parser:
             loaded = importlib.import_module(f"railopt.cli.{module}")
             sub.epilog = getattr(loaded, "EPILOG", None)
             loaded.add_arguments(sub)
-            sub.set_defaults(run=loaded.run, idle=_idle(loaded))
+            sub.set_defaults(run=loaded.run, idle=_idle(loaded, sub))
     return parser
 
 
-def _idle(command: ModuleType) -> tuple[Idle, ...]:
+def _idle(command: ModuleType, options: Parser) -> tuple[Idle, ...]:
     """Options of a command that can't do anything, the shared ones first."""
     from railopt.cli.common import OUTPUT_IDLE
 
-    return (*OUTPUT_IDLE, *getattr(command, "IDLE", ()))
+    tables = any(action.dest == "columns" for action in options.actions)
+    return (*(OUTPUT_IDLE if tables else ()), *getattr(command, "IDLE", ()))
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:

@@ -540,6 +540,7 @@ def test_bench_on_two_nodes(
         "1",
         "--policy",
         "lpt,own-nic",
+        "--wide",
         "--metrics",
         str(tmp_path / "{rank}.prom"),
     ) == [0, 0]
@@ -573,6 +574,7 @@ def test_bench_has_the_columns_of_nccl_tests(railopt_cli: Cli) -> None:
         "2",
         "-w",
         "0",
+        "--wide",
         "--nodes",
         "2",
         "--rails",

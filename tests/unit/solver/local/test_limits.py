@@ -45,9 +45,9 @@ def large_problems() -> Iterator[tuple[Ints, dict[str, Any]]]:
 
 def timed(given: Ints, most_s: float, **options: Any) -> LocalOutcome:
     """The outcome, found within `most_s` CPU seconds, so that a busy machine does not decide: at
-    the second try at the latest, for at the first a kernel may be compiled.
+    the third try at the latest, for before it kernels may be compiled.
     """
-    for _ in range(2):
+    for _ in range(3):
         began = time.process_time()
         found = solve_local(given, **options, clock=time.process_time)
         took_s = time.process_time() - began
