@@ -574,13 +574,12 @@ def test_bench_has_the_columns_of_nccl_tests(railopt_cli: Cli) -> None:
         "2",
         "-w",
         "0",
-        "--wide",
         "--nodes",
         "2",
         "--rails",
         "2",
     ]
-    ran = railopt_cli(*arguments)
+    ran = railopt_cli(*arguments, "--wide")
     assert ran.code == 0
     header = ran.out.splitlines()[0].lstrip("#").split()
     assert header == [
