@@ -306,4 +306,4 @@ def test_a_model_that_is_too_large_is_refused() -> None:
         nodes=2,
     )
     with pytest.raises(InputError, match="native back-end"):
-        solve(Fabric.uniform(nodes=2, rails=8), many, 1, "cpsat")
+        solve(Fabric.uniform(nodes=2, rails=8), many, 60, "cpsat")

@@ -206,7 +206,7 @@ def test_without_a_living_rail_the_run_ends_and_names_the_peer() -> None:
 
     first, second = world.run(work)
     assert isinstance(first, PeerLost)
-    assert "no living rail is left to node 1" in str(first)
+    assert "no living rail is left to node" in str(first)  # by whichever node saw it first
     assert str(first).endswith("(rail 0, 1: RETRY_EXC_ERR)")
     assert isinstance(second, BackendError)
 
