@@ -462,6 +462,6 @@ def test_what_is_called_proved_is_checked(
 ) -> None:
     """Parts without room for the copies that are fixed in them were closed without a proof."""
     monkeypatch.setattr(gating, "_FEW", 0)
-    found = gating.choose(instance, limit_s=3.0)
+    found = gating.choose(instance, limit_s=60.0)  # a busy machine takes its time
     assert found.bracket.optimum_known
     assert gating.check_tree(instance, found)
