@@ -16,6 +16,9 @@ kernel is compiled once interpreting has cost about as much as compiling it woul
 a call's arrays are so large that it soon will.  A kernel that is in numba's cache costs little, and
 is taken from there sooner.
 
+A kernel is compiled in a thread of its own, so call none while its own module is being imported:
+the thread may wait for that import.
+
 numba compiles a function anew for every type that it is called with, an int32 or a read-only array
 for one; `np.int64(...)` where a part is called spares that.
 """
@@ -140,7 +143,7 @@ class _Kernel:
         interpreted where that fails.
         """
         began = time.perf_counter()
-        self.compiled = self._first_compiled(args)
+        self.compiled = _in_a_thread(self._first_compiled, args)
         _totals["compiling"] += time.perf_counter() - began
         return self.compiled
 
@@ -166,7 +169,7 @@ class _Kernel:
                     raise KeyboardInterrupt from None  # it came while numba made the result
                 if not _failed_to_compile(jitted, args, error):
                     raise
-                self.compiled = self._mended(args, error)
+                self.compiled = _in_a_thread(self._mended, args, error)
                 return self.compiled(*args)
 
         return call
@@ -232,6 +235,18 @@ class _Kernel:
         return True
 
 
+def _in_a_thread(work: Callable[..., Any], *args: Any) -> Any:
+    """Do the work in a thread and wait for it.  Ctrl-C strikes the main thread alone, so it can't
+    strike inside a callback of LLVM's or while a package is half imported, where it would be lost.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work(*args)
+    from concurrent.futures import ThreadPoolExecutor  # 10 ms, which commands need not spend
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work, *args).result()
+
+
 def _unboxed(value: Any) -> Any:
     """What compiled code would return: numbers of Python instead of numpy's."""
     if isinstance(value, np.generic):
@@ -270,7 +285,7 @@ def _register(name: Any, function: Callable[..., Any], options: dict[str, Any]) 
 def _numba() -> Any:
     """numba, with all parts registered; None where it can't be imported."""
     with _loading:
-        return _loaded()
+        return _loaded() if _loaded.cache_info().currsize else _in_a_thread(_loaded)
 
 
 @cache

@@ -197,17 +197,39 @@ def test_what_a_kernel_raises_is_raised(tmp_path: Path, mode: str) -> None:
     assert done.stderr.splitlines()[-1] == "ValueError: nothing to compare"
 
 
+STRUCK = """
+import os, signal, threading
+import loops
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer({after_s}, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    loops.most(np.arange(9))
+    threading.Event().wait(60)
+except KeyboardInterrupt:
+    print("heard", threading.active_count())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after_s", [0.05, 0.2, 0.35, 0.5, 0.65, 0.8])
+def test_ctrl_c_is_heard_while_numba_is_loaded_and_compiles(tmp_path: Path, after_s: float) -> None:
+    done = ran(tmp_path, STRUCK.format(after_s=after_s), "always")
+    assert (done.stdout, done.stderr) == ("heard 1\n", "")
+
+
 @pytest.mark.parametrize("mode", ["always", "never"])
 def test_numbers_are_returned_as_pythons(tmp_path: Path, mode: str) -> None:
     code = (
         "from typing import NamedTuple\nfrom railopt.base.kernels import kernel\n"
         "class Pair(NamedTuple):\n    a: int\n    b: bool\n\n"
         "@kernel\ndef pair(x):\n    return Pair(x[0], x[0] > 1), x[1] * 0.5, x\n"
-        "found = pair(np.arange(3))\n"
+    )
+    use = (
+        "import pairs\nfound = pairs.pair(np.arange(3))\n"
         "print(found[0], [type(v).__name__ for v in (*found[0], *found[1:])])\n"
     )
     (tmp_path / "pairs.py").write_text("import numpy as np\n" + code)
-    done = ran(tmp_path, "import pairs", mode)
+    done = ran(tmp_path, use, mode)
     assert done.stdout.split("\n")[0] == (
         "Pair(a=0, b=False) ['int', 'bool', 'float', 'ndarray']"
     ), done.stderr

@@ -66,7 +66,12 @@ def struck(child: subprocess.Popen[str], within_s: float = 30) -> str:
     """
     own = children(child.pid)
     os.killpg(child.pid, signal.SIGINT)
-    _, err = child.communicate(timeout=within_s)
+    try:
+        _, err = child.communicate(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        _, err = child.communicate()
+        pytest.fail(f"no end {within_s} s after Ctrl-C: {err}")
     assert child.returncode in CODES, err
     assert "Traceback" not in err
     deadline = time.monotonic() + 10
