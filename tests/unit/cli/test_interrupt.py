@@ -60,7 +60,7 @@ def running(pid: int) -> bool:
         return False
 
 
-def struck(child: subprocess.Popen[str], within_s: float = 30) -> str:
+def struck(child: subprocess.Popen[str], within_s: float = 120) -> str:
     """Strike the command's group, as a terminal does; what it says on stderr.  The time is one for
     a busy machine.
     """
