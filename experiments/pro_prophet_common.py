@@ -12,13 +12,26 @@ from typing import Any
 import numpy as np
 
 from railopt.base.arrays import Bools, Ints
-from railopt.base.dice import Dice
 from railopt.base.units import PS_PER_S
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.placement.prophet import evaluate, loads
-from railopt.moe.presets import Preset
+from railopt.moe.presets import Preset, moe_gpt
 from railopt.moe.routing.trace import Trace
 
+PUBLISHED: dict[str, Any] = {
+    "gpu_tflops": 35.7,
+    "work": 4,  # the planner's formula counts the experts' operations so many times over
+    "copy_gbps": 15,  # of Trans and Agg
+    "a2a": [
+        [128, 6],
+        [256, 16],
+        [1024, 42],
+        [0, 100],
+    ],  # KiB of the busiest receiver (0: any), Gb/s
+}
+"""The released planner's constants.  That the rest of a layer counts its operations as often as the
+experts is our reading."""
+EXPERT_WIDTH = 1408 / 512  # over the model's width, as launched
 TRACES = Path(__file__).resolve().parent / "traces"
 
 
@@ -31,17 +44,6 @@ def consecutive(trace: Trace, need: int = 1) -> list[int]:
     """Rows whose `need` predecessors are the iterations right before them."""
     step = trace.iterations
     return [r for r in range(need, len(step)) if step[r] - step[r - need] == need]
-
-
-def with_batch(routed: Trace, tokens: int, seed: int) -> Ints:
-    """int64 [iteration, layer, rank, expert]: the trace's counts with `tokens` tokens per rank,
-    each drawn by the trace's own shares; as they are where it has that many.
-    """
-    if tokens == routed.tokens_per_rank:
-        return routed.counts.astype(np.int64)
-    rows = routed.counts.reshape(-1, routed.experts).astype(np.int64)
-    drawn = Dice(seed, "pro-prophet batch").counts(rows, tokens * routed.top_k)
-    return drawn.reshape(routed.counts.shape)
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,23 @@ class Cluster:
     exchange: tuple[tuple[float, int], ...]
 
     @classmethod
-    def of(cls, devices: int, preset: Preset, tokens: int, spec: dict[str, Any]) -> Cluster:
-        """From an experiment's spec."""
-        steps = [(kib * 1024 if kib else np.inf, gbps * 10**9 // 8) for kib, gbps in spec["a2a"]]
-        flops = spec["gpu_tflops"] * 1e12 / spec["work"]
-        copy = spec["copy_gbps"] * 10**9 // 8
-        return cls(devices, preset, tokens, flops, copy, tuple(steps))
+    def published(
+        cls, devices: int, tokens: int, size: str = "S", width: float = EXPERT_WIDTH
+    ) -> Cluster:
+        """With the published constants and one of the paper's models, its experts `width` times as
+        wide as the model.
+        """
+        plain = moe_gpt(size, devices, 1)
+        given = PUBLISHED["a2a"]
+        steps = [(kib * 1024 if kib else np.inf, gbps * 10**9 // 8) for kib, gbps in given]
+        return cls(
+            devices,
+            replace(plain, ffn=round(width * plain.hidden)),
+            tokens,
+            PUBLISHED["gpu_tflops"] * 1e12 / PUBLISHED["work"],
+            PUBLISHED["copy_gbps"] * 10**9 // 8,
+            tuple(steps),
+        )
 
     def model(self, rate: int, *, overlap: bool = True) -> TimeModel:
         """The time model with one bandwidth of all-to-alls; values are fp32."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from experiments.common import arguments, figure, finish, goal
-from experiments.pro_prophet_common import trace
+from experiments.pro_prophet_common import Cluster, trace
 from railopt.base.dice import Dice, falling
 from railopt.base.tables import table
 from railopt.evidence.bracket import gap_between
@@ -27,16 +27,20 @@ PLANNERS = ("contiguous", "shadow", "algorithm 1, best n", "pro-prophet")
 
 
 def model(nodes: int, gpus: int, dice: Dice, spec: dict[str, Any]) -> TimeModel:
-    """A time model with drawn sizes: the paper's flat one (one GPU a node), or nodes with rails."""
+    """The paper's flat model with the published constants (one GPU per node), or nodes with rails
+    and drawn sizes.
+    """
+    overlap = bool(_one(dice, [False, True]))
+    if gpus == 1:
+        cluster = Cluster.published(nodes, spec["tokens"])
+        return cluster.fastest if overlap else cluster.eager
     size = {
         "token_bytes": spec["token_bytes"],
         "expert_bytes": _one(dice, spec["expert_kib"]) * 1024,
         "tokens_per_s": float(_one(dice, spec["tokens_per_s"])),
         "fnec_ps": _one(dice, spec["fnec_us"]) * 10**6,
-        "overlap": bool(_one(dice, [0, 1])),
+        "overlap": overlap,
     }
-    if gpus == 1:
-        return TimeModel.flat(nodes, bandwidth=spec["link"], **size)
     return TimeModel.rails(
         Fabric.uniform(nodes, 2, spec["link"], gpus=gpus, scaleup=spec["scaleup"]), **size
     )
@@ -53,7 +57,7 @@ def counts(devices: int, experts: int, dice: Dice, spec: dict[str, Any]) -> np.n
         return one[dice.permutation(16)[:devices]][:, dice.permutation(16)[:experts]]
     popular = falling(experts, _one(dice, spec["skews"]))[dice.permutation(experts)]
     seen = [dice.dirichlet(20 * popular / popular.sum() + 1e-3) for _ in range(devices)]
-    return dice.counts(np.rint(np.stack(seen) * 2.0**30).astype(np.int64) + 1, 1024)
+    return dice.counts(np.rint(np.stack(seen) * 2.0**30).astype(np.int64) + 1, spec["tokens"])
 
 
 def _one(dice: Dice, choices: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from experiments.common import arguments, figure, finish, goal
-from experiments.pro_prophet_common import trace
+from experiments.pro_prophet_common import Cluster, trace
 from experiments.pro_prophet_prediction.forecast import (
     Age,
     average,
@@ -32,6 +32,16 @@ from railopt.moe.routing.trace import Trace
 PHASES = (("iterations 1-9", 1, 10), ("10-99", 10, 100), ("from 100", 100, 10**9))
 
 
+def time_model(name: str, routed: Trace, spec: dict[str, Any]) -> TimeModel:
+    """The published cluster for traces of the published training; ours for the others."""
+    kind = name.split("-")[0]
+    if kind not in spec["models"]:
+        return Cluster.published(routed.ranks, routed.tokens_per_rank).fastest
+    fabric = Fabric.uniform(spec["nodes"], spec["gpus"], spec["link"])
+    sized = dimensions(routed, spec["models"][kind])
+    return sized.model(fabric, routed.tokens_per_rank, gpu_flops=spec["gpu_tflops"] * 1e12)
+
+
 def predicted(
     name: str, routed: Trace, model: TimeModel, spec: dict[str, Any]
 ) -> list[dict[str, Any]]:
@@ -47,6 +57,8 @@ def predicted(
         made = forecasts(routed, model, predictor, need=need, layers=spec["layers"])
         for phase, low, high in PHASES:
             mine = [f for f in made if low <= f.iteration < high]
+            if not mine:
+                continue  # the published training ends after 100 iterations
             gain = sum(f.none - f.actual for f in mine)
             rows.append(
                 {
@@ -81,9 +93,14 @@ def show(rows: list[dict[str, Any]], aged: dict[str, list[Age]]) -> None:
         ],
     )
     print()
+    kept = sorted({a.age for ages in aged.values() for a in ages})
     table(
-        ["trace", *(f"age {a.age}+" for a in next(iter(aged.values())))],
-        [[name, *(f"{a.kept:.0%}" for a in ages)] for name, ages in aged.items()],
+        ["trace", *(f"age {age}+" for age in kept)],
+        [
+            [name, *(f"{mine[age]:.0%}" if age in mine else "-" for age in kept)]
+            for name, ages in aged.items()
+            for mine in [{a.age: a.kept for a in ages}]
+        ],
         title="share of a fresh plan's gain that an old plan keeps",
     )
     for name, ages in aged.items():
@@ -115,13 +132,11 @@ def drawing(aged: dict[str, list[Age]]) -> Callable[[Any], None]:
 
 def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
-    fabric = Fabric.uniform(spec["nodes"], spec["gpus"], spec["link"])
     rows: list[dict[str, Any]] = []
     aged: dict[str, list[Age]] = {}
     for name in spec["traces"]:
         routed = trace(name)
-        sized = dimensions(routed, spec["models"][name.split("-")[0]])
-        model = sized.model(fabric, routed.tokens_per_rank, gpu_flops=spec["gpu_tflops"] * 1e12)
+        model = time_model(name, routed, spec)
         rows += predicted(name, routed, model, spec)
         some = list(range(0, len(routed.iterations), spec["stride"]))
         aged[name] = staleness(routed, model, layers=spec["layers"], rows=some)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from experiments.common import arguments, claim, figure, finish
-from experiments.pro_prophet_common import Cluster, consecutive, trace, with_batch
+from experiments.pro_prophet_common import Cluster, consecutive, trace
 from railopt.base.arrays import Bools, Ints
 from railopt.base.tables import table
 from railopt.moe.iteration.timeline import IterationTimeline, timeline
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.prophet import algorithm1, evaluate, loads, pro_prophet, shadow
-from railopt.moe.presets import moe_gpt
 from railopt.report.gantt import gantt
 from railopt.report.saving import save_figure
 
@@ -72,11 +70,9 @@ def case(
     timelines.
     """
     routed = trace(name)
-    plain = moe_gpt(size, routed.experts, routed.top_k)
-    preset = replace(plain, ffn=round(alpha * plain.hidden))
-    tokens = spec["batch_tokens"] // routed.ranks
-    counts = with_batch(routed, tokens, spec["seed"])
-    cluster = Cluster.of(routed.ranks, preset, tokens, spec)
+    counts = routed.counts.astype(np.int64)
+    cluster = Cluster.published(routed.ranks, routed.tokens_per_rank, size, alpha)
+    preset = cluster.preset
     rows, lines = [], []
     candidates = consecutive(routed)
     layers = [i % len(routed.layers) for i in range(preset.layers)]

@@ -32,7 +32,7 @@ _TOLERANCE = 0.01
 _MOST_STEPS = 1000
 
 PROPHET_SEQUENCE = 256
-GATES = {"naive": 1.35, "balanced": 1.1}
+GATES = {"naive": 1.4, "balanced": 1.3}
 """Experts' popularity falls as rank to minus this: the mean of the exponents with which the busiest
 expert of railopt's own gpt16 and gpt32 traces has its share, without and with a balance loss."""
 
@@ -78,7 +78,7 @@ def prophet(
     tokens per GPU on 16, 512 on 32), one expert per GPU, a token of `width` fp32 values to each of
     its `top_k` experts.
 
-    Popularity of the experts falls as rank ** -1.35 (gate "naive") or rank ** -1.1 ("balanced", a
+    Popularity of the experts falls as rank ** -1.4 (gate "naive") or rank ** -1.3 ("balanced", a
     balance loss), in random order, and each GPU sees it through gamma noise of shape 4: these are
     ours.
     """

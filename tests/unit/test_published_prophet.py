@@ -5,19 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.pro_prophet_common import Cluster, trace, with_batch
-from railopt.moe.presets import moe_gpt
-
-SPEC = {
-    "gpu_tflops": 35.7,
-    "work": 4,
-    "copy_gbps": 15,
-    "a2a": [[128, 6], [256, 16], [1024, 42], [0, 100]],
-}
+from experiments.pro_prophet_common import Cluster, trace
 
 
 def cluster(devices: int = 4, tokens: int = 1024) -> Cluster:
-    return Cluster.of(devices, moe_gpt("S", devices, 1), tokens, SPEC)
+    return Cluster.published(devices, tokens)
 
 
 def skewed(devices: int, tokens: int, hot: int) -> np.ndarray:
@@ -40,7 +32,7 @@ def test_bandwidth_follows_the_busiest_receivers_bytes(tokens: int, gbps: int) -
 def test_a_copy_takes_its_share_of_15_gbps() -> None:
     holds = np.eye(4, dtype=np.bool_)
     holds[:, 0] = True
-    size = moe_gpt("S", 4, 1).expert_bytes(4)
+    size = 2 * 512 * 1408 * 4
     found = cluster().terms(skewed(4, 1024, 512), holds)
     assert found.trans == pytest.approx(3 / 4 * size * 8 / 15e9 * 1e12, rel=1e-6)
 
@@ -57,10 +49,9 @@ def test_the_released_planner_stops_at_three_times_the_mean() -> None:
     assert np.array_equal(hot[:, 1:], np.eye(16, dtype=np.bool_)[:, 1:])
 
 
-def test_a_smaller_batch_keeps_the_shares() -> None:
-    routed = trace("gpt32-top1")
-    drawn = with_batch(routed, 512, 1)
-    assert set(drawn.sum(axis=3).ravel().tolist()) == {512}
-    loads = [counts.sum(axis=(0, 2)) / counts.sum() for counts in (drawn, routed.counts)]
-    assert np.abs(loads[0] - loads[1]).max() < 0.001
-    assert np.array_equal(with_batch(routed, 1024, 1), routed.counts)
+@pytest.mark.parametrize(("ranks", "tokens"), [(16, 1024), (32, 512)])
+@pytest.mark.parametrize("gate", ["", "-aux"])
+def test_the_traces_have_the_published_batch(ranks: int, tokens: int, gate: str) -> None:
+    for top_k in (1, 2):
+        routed = trace(f"gpt{ranks}-top{top_k}{gate}")
+        assert set(routed.counts.sum(axis=3).ravel().tolist()) == {tokens * top_k}
