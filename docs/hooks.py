@@ -121,6 +121,8 @@ ROOMS = {
         "runtime.counters",
     ],
     "MoE": [
+        "moe.weigh",
+        "moe.joint",
         "moe.routing.trace",
         "moe.routing.files",
         "moe.routing.dispatch",

@@ -42,6 +42,7 @@ _LAZY = {
     "simulate": "railopt.sim",
     "solve": "railopt.solver.coupled.solve",
     "synthesise": "railopt.schedule",
+    "weigh": "railopt.moe.weigh",
 }
 _ROOMS = {
     "cuda",
@@ -96,6 +97,7 @@ __all__ = [
     "torch",
     "traffic_from",
     "units",
+    "weigh",
     "workloads",
 ]
 

@@ -65,6 +65,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "split",
         "every micro-batch: copies of experts in spare slots, tokens split over them, certified",
     ),
+    "weigh": (
+        "weigh",
+        "what rails, stages, placement, splits and moved experts are each worth on a trace",
+    ),
     "report": ("report", "one self-contained page of figures and tables from results"),
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
     "warm-up": ("warm_up", "compile the kernels once, for an image or a shared disk"),

@@ -42,6 +42,10 @@ TABLES = {
     "prove": ["prove", "--fabric", "fabric.toml"],
     "results": ["results", "results"],
     "hybrid": ["hybrid"],
+    "weigh": [
+        *("weigh", "drift:steps=4", "--nodes", "2", "--gpus", "2"),
+        *("--model", "mixtral-8x7b", "--steps", "1"),
+    ],
 }
 LONG = {
     "gap moved": [*TABLES["gap"], "--moved"],

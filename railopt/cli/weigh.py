@@ -1,0 +1,146 @@
+"""railopt weigh TRACE: what each mechanism is worth on recorded routing, and what nothing beats."""
+
+from __future__ import annotations
+
+import argparse
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from railopt.base.tables import Quantity, duration
+from railopt.base.units import PS_PER_S
+from railopt.cli.common import (
+    Idle,
+    add_fabric_arguments,
+    add_output_arguments,
+    fabric_from,
+    integer,
+    listed,
+    note,
+    output_of,
+    positive,
+    print_json,
+)
+from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.heartbeat import stage
+
+if TYPE_CHECKING:
+    from railopt.moe.weigh import Weighed, Worth
+
+EPILOG = """examples:
+  railopt weigh experiments/traces/fine-kinds.npz --nodes 4 --gpus 8 --model deepseek-v2-lite
+  railopt weigh trace.npz --nodes 8 --gpus 8 --link 200Gb/s --order placement,rails -o weighed.svg
+  railopt weigh drift:steps=40 --model mixtral-8x7b --nodes 2 --gpus 8 --each-alone
+
+Mechanisms are added from row to row: rails (RailS), stages (FAST), placement of copies planned on
+earlier steps (Pro-Prophet, EPLB), split of every micro-batch, experts instead of tokens (HybridEP).
+"exchange" is dispatch and combine of all layers, simulated on steps that no plan saw; "bound" is
+what no method with the same freedom beats: any rails and stages for these experts, then any split
+over these copies.  Copies are sent and their gradients added up in every iteration of training,
+beside the compute.  What loses on the last step that plans see is left out of the rows after it.
+"experts" is not held to the slots; the last line is."""
+
+IDLE = (Idle("force width", without=["output"]),)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from railopt.moe.weigh import MECHANISMS, MOST_STEPS
+    from railopt.policies import KNOWN
+
+    parser.add_argument("trace", metavar="TRACE", help="routing trace, or generated routing")
+    parser.add_argument(
+        "--order", help=f"mechanisms, in the order to add them (default {','.join(MECHANISMS)})"
+    )
+    parser.add_argument(
+        "--each-alone",
+        action="store_true",
+        help="each mechanism by itself; their gains overlap and do not add up",
+    )
+    parser.add_argument("--policy", default="even-excess", help=f"of the rails: {KNOWN}")
+    parser.add_argument(
+        "--spare", type=integer, default=1, help="slots for copies on every GPU (default 1)"
+    )
+    parser.add_argument(
+        "--steps",
+        type=positive,
+        default=MOST_STEPS,
+        help=f"held-out steps to simulate, at most (default {MOST_STEPS})",
+    )
+    parser.add_argument(
+        "--held-out", type=integer, help="last steps that no plan sees (default a quarter)"
+    )
+    parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
+    parser.add_argument("--top-k", type=positive, help="experts per token, for .pt and .npy")
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
+    add_width_argument(parser)
+    add_output_arguments(parser)
+    add_fabric_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Weigh, print, draw; the exit code."""
+    from railopt.moe.routing.sources import trace_from
+    from railopt.moe.weigh import MECHANISMS, WeighQuestion, weigh
+
+    width = figure_width(args, "output")
+    question = WeighQuestion(
+        order=listed(args.order, "--order") or MECHANISMS,
+        each_alone=args.each_alone,
+        policy=args.policy,
+        spare=args.spare,
+        steps=args.steps,
+        held_out=args.held_out,
+        model=args.model,
+    )
+    if args.rails is None and args.gpus is not None and not args.fabric:
+        args.rails = args.gpus
+    fabric = fabric_from(args)
+    trace = trace_from(args.trace, ranks=fabric.nodes * fabric.gpus, top_k=args.top_k)
+    found = weigh(trace, fabric, question, tell=stage)
+    if args.format == "json":
+        print_json(found.as_dict())
+    else:
+        columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
+        output_of(args).table(columns, _rows(found), left=2)
+    if args.output:
+        from railopt.report.saving import save_figure
+        from railopt.report.waterfall import waterfall
+
+        save_figure(waterfall(found, width=width), args.output, force=args.force)
+        note(f"saved {args.output}")
+    return 0
+
+
+def _rows(found: Weighed) -> list[list[str | Quantity]]:
+    """A row per mechanism, and what nothing beats."""
+    rows: list[list[str | Quantity]] = []
+    before = found.rows[0]
+    for row in found.rows:
+        rows.append(_cells(row, before, found.each_alone))
+        if row.kept and not found.each_alone:
+            before = row
+    least = [_time(found.exchange_bound_ps), "", "", _time(found.iteration_bound_ps), ""]
+    return [*rows, ["nothing beats", "any placement in the slots", *least]]
+
+
+def _cells(row: Worth, before: Worth, alone: bool) -> list[str | Quantity]:
+    """One row, its gains over the last row that was kept."""
+    first = not row.added
+    sign = "" if first or alone else "+ "
+    return [
+        f"{sign}{row.added or 'as it is'}",
+        row.how(before),
+        _time(row.exchange_ps),
+        "" if first else _gain(before.exchange_ps, row.exchange_ps),
+        "" if row.bound_ps is None else _time(row.bound_ps),
+        _time(row.iteration_ps),
+        "" if first else _gain(before.iteration_ps, row.iteration_ps),
+    ]
+
+
+def _time(picoseconds: int) -> Quantity:
+    return duration(Fraction(picoseconds, PS_PER_S))
+
+
+def _gain(before: int, after: int) -> Quantity:
+    gain = 100 * (before - after) / before if before else 0.0
+    return Quantity(f"{gain:.1f}", gain)

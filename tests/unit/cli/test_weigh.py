@@ -1,0 +1,47 @@
+"""`railopt weigh`: a table, a figure, JSON, and one sentence for what can't be weighed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railopt.moe.weigh import MECHANISMS
+
+LINE = ("weigh", "drift:steps=4", "--nodes", "2", "--gpus", "2", "--model", "mixtral-8x7b")
+
+
+def test_the_table_has_a_row_per_mechanism(railopt_cli: Callable[..., Any]) -> None:
+    ran = railopt_cli(*LINE, "--steps", "1", "--order", "rails,split")
+    assert ran.code == 0
+    words = [line.split()[:2] for line in ran.out.splitlines()[2:]]
+    assert words == [["as", "it"], ["+", "rails"], ["+", "split"], ["nothing", "beats"]]
+
+
+def test_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
+    drawn = tmp_path / "weighed.svg"
+    ran = railopt_cli(*LINE, "--steps", "1", "--json", "-o", str(drawn))
+    data = json.loads(ran.out)
+    assert [row["added"] for row in data["rows"]] == ["none", *MECHANISMS]
+    assert drawn.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (("--order", "rails,magic"), "unknown mechanism"),
+        (("-o", "weighed.bmp"), "weighed.bmp"),
+        (("--held-out", "9"), "held out"),
+        (("--width", "column"), "--width"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(
+    railopt_cli: Callable[..., Any], wrong: tuple[str, ...], message: str
+) -> None:
+    ran = railopt_cli(*LINE, *wrong)
+    assert ran.code == 1
+    assert message in ran.err
+    assert len(ran.err.strip().splitlines()) <= 2

@@ -1,0 +1,134 @@
+"""The bound on any placement is never above what the best placement takes, all of them tried."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from railopt.base.dice import Dice
+from railopt.base.errors import InputError
+from railopt.moe.joint import Demand, NodePrices
+
+
+def drawn(seed: int) -> Demand:
+    """Two or three nodes, two to four experts, slots for all of them and a few more."""
+    dice = Dice(seed, "joint")
+    nodes, experts = 2 + int(dice.below(2)[0]), 2 + int(dice.below(3)[0])
+    tokens = dice.below(40, (nodes, experts)) * dice.below(3, (nodes, experts))
+    slots = np.full(nodes, -(-experts // nodes)) + dice.below(2, nodes)
+    rates = [np.array([100, 50, 25])[dice.below(3, nodes)] for _ in range(2)]
+    return Demand(tokens, slots, *rates, token_bytes=8)
+
+
+def least_time(demand: Demand, holds: np.ndarray) -> float:
+    """Seconds of the best split over given copies: a linear program written out in full."""
+    nodes, experts = demand.tokens.shape
+    ways = [
+        (a, e, b)
+        for a, e, b in product(range(nodes), range(experts), range(nodes))
+        if holds[b, e] and demand.tokens[a, e]
+    ]
+    needs = [(a, e) for a, e in product(range(nodes), range(experts)) if demand.tokens[a, e]]
+    limits = np.zeros((2 * nodes, len(ways) + 1))
+    for place, (a, _, b) in enumerate(ways):
+        if a != b:
+            limits[a, place] = limits[nodes + b, place] = demand.token_bytes
+    limits[:, -1] = [-rate for rates in (demand.tx, demand.rx) for rate in rates]
+    met = [[float((a, e) == need) for a, e, _ in ways] + [0.0] for need in needs]
+    made = linprog(
+        [0.0] * len(ways) + [1.0],
+        A_ub=limits,
+        b_ub=np.zeros(2 * nodes),
+        A_eq=met or None,
+        b_eq=[demand.tokens[need] for need in needs] or None,
+    )
+    assert made.status == 0
+    return float(made.fun)
+
+
+def placements(demand: Demand) -> list[np.ndarray]:
+    """Every way to hold all experts within the slots."""
+    nodes, experts = demand.tokens.shape
+    found = []
+    for bits in product([False, True], repeat=nodes * experts):
+        holds = np.array(bits).reshape(nodes, experts)
+        if holds.any(axis=0).all() and (holds.sum(axis=1) <= demand.slots).all():
+            found.append(holds)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_no_placement_is_below_the_bound(seed: int) -> None:
+    demand = drawn(seed)
+    every = placements(demand)
+    times = [least_time(demand, holds) for holds in every]
+    bound, prices = demand.best()
+    assert float(bound) <= min(times) * (1 + 1e-9)
+    assert bound == demand.bound(prices)
+    dice = Dice(seed, "any prices")
+    for _ in range(20):
+        free = NodePrices(*(dice.below(9, len(demand.slots)) for _ in range(3)))
+        if free.recv.any() or free.send.any():
+            assert float(demand.bound(free)) <= min(times) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_copies_as_given_are_bounded_and_timed(seed: int) -> None:
+    demand = drawn(seed)
+    for holds in placements(demand)[::7]:
+        least = least_time(demand, holds)
+        assert float(demand.best(holds)[0]) == pytest.approx(least, rel=1e-4, abs=1e-12)
+        assert float(demand.time(holds)) == pytest.approx(least, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_the_placement_beside_the_bound_is_one(seed: int) -> None:
+    demand = drawn(seed)
+    holds = demand.placement()
+    assert holds.any(axis=0).all()
+    assert (holds.sum(axis=1) <= demand.slots).all()
+
+
+def test_tokens_that_fit_their_node_cost_nothing() -> None:
+    demand = Demand(np.array([[9, 0], [0, 9]]), np.array([1, 1]), *2 * [np.array([5, 5])], 8)
+    assert demand.best()[0] == 0
+    assert demand.placement().tolist() == [[True, False], [False, True]]
+
+
+def test_one_slot_for_two_experts_that_both_want() -> None:
+    """Each node wants both experts and holds one: 6 tokens of 8 bytes cross, 4 per second."""
+    demand = Demand(np.full((2, 2), 6), np.array([1, 1]), *2 * [np.array([4, 4])], 8)
+    assert demand.best()[0] == Fraction(12)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"slots": np.array([1, 0])}, "1 slots can't hold 2 experts"),
+        ({"slots": np.array([1])}, "one per node"),
+        ({"tokens": np.array([[1, -1], [0, 0]])}, "can't be negative"),
+    ],
+)
+def test_what_is_no_demand_is_refused(changed: dict[str, np.ndarray], message: str) -> None:
+    given = {
+        "tokens": np.ones((2, 2), np.int64),
+        "slots": np.array([1, 1]),
+        "tx": np.array([4, 4]),
+        "rx": np.array([4, 4]),
+        "token_bytes": 8,
+    }
+    with pytest.raises(InputError, match=message):
+        Demand(**(given | changed))
+
+
+def test_negative_prices_are_refused() -> None:
+    one = np.array([1, 1])
+    demand = Demand(np.full((2, 2), 6), one, 4 * one, 4 * one, 8)
+    with pytest.raises(InputError, match="none negative"):
+        demand.bound(NodePrices(one, one, np.array([-1, 0])))
+    with pytest.raises(InputError, match="one that is not zero"):
+        demand.bound(NodePrices(0 * one, 0 * one, one))

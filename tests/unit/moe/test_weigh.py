@@ -1,0 +1,106 @@
+"""What each mechanism is worth: what is simulated, what is bounded, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from railopt.base.dice import Dice
+from railopt.base.errors import InputError
+from railopt.model.fabric import Fabric
+from railopt.moe.routing.sources import trace_from
+from railopt.moe.routing.trace import Trace
+from railopt.moe.weigh import MECHANISMS, WeighQuestion, in_domains, near_first, weigh
+
+FABRIC = Fabric.uniform(2, 2, "100Gb/s", gpus=2)
+QUICK = {"model": "mixtral-8x7b", "steps": 1}
+
+
+def drifting(steps: int = 6) -> Trace:
+    return trace_from(f"drift:steps={steps}", ranks=4)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_near_first_keeps_both_sums_and_prefers_near(seed: int) -> None:
+    dice = Dice(seed, "near")
+    gpus, devices, experts = 2, 6, 5
+    counts = dice.below(20, (devices, experts))
+    tokens = np.zeros((devices, experts), np.int64)
+    for expert in range(experts):
+        left = int(counts[:, expert].sum())
+        cuts = np.sort(dice.below(left + 1, devices - 1))
+        tokens[:, expert] = np.diff([0, *cuts.tolist(), left])
+    routed = near_first(counts, tokens, gpus)
+    assert routed.min() >= 0
+    assert np.array_equal(routed.sum(axis=2), counts)
+    assert np.array_equal(routed.sum(axis=0).T, tokens)
+    own = routed[np.arange(devices), :, np.arange(devices)]
+    assert np.array_equal(own, np.minimum(counts, tokens))
+    node = np.arange(devices) // gpus
+    inside = (routed * (node[:, None] == node)[:, None, :]).sum()
+    sides = [each.reshape(-1, gpus, experts).sum(axis=1) for each in (counts, tokens)]
+    assert inside == np.minimum(*sides).sum()
+
+
+def test_domains_hold_their_nodes_experts() -> None:
+    home = np.array([[0, 1, 2, 3, 4, 5, 6, 7]], np.int32)
+    pairs = in_domains(home, 4, 2, 2)[0]
+    assert pairs[0].tolist() == [True, False, True, False, False, False, False, False]
+    assert pairs[7].tolist() == [False, False, False, False, False, True, False, True]
+    assert np.array_equal(in_domains(home, 4, 2, 1)[0], np.eye(8, dtype=bool))
+
+
+def test_every_row_is_above_its_bound_and_the_last() -> None:
+    found = weigh(drifting(), FABRIC, WeighQuestion(**QUICK))
+    assert [row.added for row in found.rows] == ["", *MECHANISMS]
+    for row in found.rows:
+        assert row.bound_ps is None or row.bound_ps <= row.exchange_ps
+        if row.added != "experts":  # which is not held to the slots
+            assert row.exchange_ps >= found.exchange_bound_ps
+            assert row.iteration_ps >= found.iteration_bound_ps
+    assert found.rows[1].exchange_ps <= found.rows[0].exchange_ps
+    assert found.scored_on == (int(drifting().iterations[5]),)
+
+
+def test_each_alone_is_beside_none() -> None:
+    alone = weigh(
+        drifting(), FABRIC, WeighQuestion(order=("split", "rails"), each_alone=True, **QUICK)
+    )
+    one = weigh(drifting(), FABRIC, WeighQuestion(order=("rails",), **QUICK))
+    assert alone.rows[0] == one.rows[0]
+    assert alone.rows[2].exchange_ps == one.rows[1].exchange_ps
+
+
+def test_no_plan_sees_what_it_is_scored_on() -> None:
+    """Other tokens in the held-out step change no choice: only that step's own times."""
+    trace = drifting()
+    counts = trace.counts.copy()
+    counts[-1] = counts[-1][:, :, ::-1]
+    other = Trace(counts, trace.top_k, trace.tokens_per_rank, trace.model_dim, trace.iterations)
+    question = WeighQuestion(order=("placement",), **QUICK)
+    kept = [weigh(each, FABRIC, question).rows[1] for each in (trace, other)]
+    assert kept[0].detail == kept[1].detail
+    assert kept[0].kept == kept[1].kept
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ({"order": ("rails", "magic")}, "unknown mechanism 'magic'"),
+        ({"order": ("rails", "rails")}, "named twice"),
+        ({"spare": -1}, "spare"),
+        ({"steps": 0}, "steps"),
+    ],
+)
+def test_what_can_not_be_weighed_is_refused(question: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        WeighQuestion(**question)  # type: ignore[arg-type]
+
+
+def test_a_trace_must_have_two_steps_and_fit() -> None:
+    with pytest.raises(InputError, match="at least two"):
+        weigh(drifting(1), FABRIC, WeighQuestion(**QUICK))
+    with pytest.raises(InputError, match="held out"):
+        weigh(drifting(3), FABRIC, WeighQuestion(held_out=3, **QUICK))
+    with pytest.raises(InputError, match="4"):
+        weigh(drifting(), Fabric.uniform(3, 2, "100Gb/s", gpus=2), WeighQuestion(**QUICK))
