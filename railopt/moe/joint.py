@@ -213,7 +213,7 @@ def _relaxed(demand: Demand, holds: Bools | None) -> _Solved | None:
         A_eq=whole.tocsr(),
         b_eq=np.ones(len(at)),
         bounds=[(0, 1)] * last + [(0, None)],
-        method="highs",
+        method="highs-ipm",
     )
     if made.status != 0:
         return None
