@@ -19,7 +19,7 @@ def waterfall(found: Weighed, title: str = "", *, width: float = PAGE) -> Any:
     were left out of those after them are pale.
     """
     figure, axes = blank(width, max(3.6, 0.6 * width), rows=2)
-    names = [*(row.added or "as it is" for row in found.rows), "nothing in the slots"]
+    names = [*(row.added or "as it is" for row in found.rows), "no placement beats"]
     colors = ["0.45", *("C0" if row.kept else "0.75" for row in found.rows[1:])]
     times = (
         ("dispatch and combine, ms", [r.exchange_ps for r in found.rows], found.exchange_bound_ps),
