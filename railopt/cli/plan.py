@@ -20,7 +20,7 @@ from railopt.cli.common import (
     seed,
 )
 from railopt.policies import KNOWN, plan
-from railopt.policies.spill import SCALE_UP
+from railopt.policies.spilling import SCALE_UP
 from railopt.symbolic.applies import warnings_for
 
 EPILOG = """example:

@@ -16,9 +16,8 @@ from railopt.base.units import parse_bytes
 from railopt.cuda.driver import Arguments, DeviceArray, Gpu
 from railopt.cuda.lent import address_of, current_stream
 from railopt.model.fabric import Fabric
-from railopt.policies.even_excess import EvenSenders
-from railopt.policies.even_rails import DEBT
-from railopt.policies.lpt import PAIR_WEIGHT, Senders
+from railopt.policies.excess import DEBT, EvenSenders
+from railopt.policies.longest_first import PAIR_WEIGHT, Senders
 
 __all__ = ["DevicePlan", "GpuPlanner"]
 

@@ -33,7 +33,7 @@ from railopt.checker import WORK
 from railopt.evidence import bounds
 from railopt.evidence.bounds import Witness
 from railopt.model.plan import SIDES
-from railopt.policies.lpt import lpt_global
+from railopt.policies.longest_first import lpt_global
 from railopt.solver.coupled import cap_weights, nodes
 from railopt.solver.coupled.ask import ILP_VARIABLES, integer_program
 from railopt.solver.coupled.fallback import first_bound

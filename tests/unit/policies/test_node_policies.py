@@ -282,7 +282,7 @@ def test_few_bytes_are_moved_where_chunks_are_large(spec: str, nodes: int, chunk
 @pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL])
 def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
     from railopt.policies import spill_rails, spill_swaps
-    from railopt.policies.spill import TimedRails, _begun, _longest
+    from railopt.policies.spilling import TimedRails, _begun, _longest
 
     for seed in range(5):
         chunks = tokens(fabric, seed)
