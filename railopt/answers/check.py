@@ -279,7 +279,7 @@ def _certificate(
 
 def _held(verdict: Verdict, missed: str, said: str) -> Verdict:
     if missed:
-        return replace(verdict, ok=False, proved=False, message=printable(missed))
+        return replace(verdict, ok=False, optimal=False, message=printable(missed))
     return replace(verdict, message=f"{verdict.message}; {said}")
 
 
@@ -452,9 +452,9 @@ def _counterexample(
     allows = "the claim allows" if known else "the file says to allow"
     said = f"{value} where {allows} {record['at_most']}; replayed: {BY[record['kind']]}"
     if record["kind"] == "plan":
-        return Verdict(True, False, kind, said, optimum, value, optimum, "proved", content)
+        return Verdict(True, False, kind, said, optimum, value, optimum, "known", content)
     if record["kind"] == "flow":  # its cut is a bound that it meets
-        return Verdict(True, False, kind, said, value, value, value, "proved", content)
+        return Verdict(True, False, kind, said, value, value, value, "known", content)
     return Verdict(True, False, kind, said, optimum, value, value, content=content)
 
 

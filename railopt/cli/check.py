@@ -20,7 +20,7 @@ examples:
   python3 -S railopt/checker.py certificate.json     the same checker, without railopt installed
 
 optimal is said of a file's own plan: it meets a bound whose witness was checked.  optimum is said
-of its problem: proved if some plan in the file does, claimed on a solver's word, else open.
+of its problem: known if some plan in the file does, claimed on a solver's word, else open.
 exit codes: 0 every file checks, 4 some check failed, 1 none failed but some file can't be read"""
 
 
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """One line or JSON object a file; the exit code."""
+    """One line or JSON object per file; the exit code."""
     results, codes = [], {0}
     for path in args.files:
         try:

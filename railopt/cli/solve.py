@@ -113,10 +113,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _save(outcome: Outcome, args: argparse.Namespace) -> None:
-    if outcome.plan is None:
-        if args.output or args.certificate:
-            note("nothing was saved: no plan exists")
-        return
     if args.output:
         outcome.plan.save(args.output, force=args.force)
         note(f"saved {args.output}")
@@ -128,24 +124,21 @@ def _save(outcome: Outcome, args: argparse.Namespace) -> None:
 def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
     """What was found, before it is saved: it took time to find, whatever becomes of the files."""
     if args.format == "json":
-        output = None if outcome.plan is None else args.output
-        more = {"backend": args.backend or "native", "chunks": len(chunks), "output": output}
+        more = {"backend": args.backend or "native", "output": args.output}
         print_json({**outcome.as_dict(), **more})
-    elif outcome.value is None:
-        note(f"railopt: infeasible: {outcome.by}")
     else:
         output_of(args).table(
             ["optimum", "chunks", "largest", "value", "bound", "gap %", "time", "by"],
             [
                 [
-                    outcome.status,
+                    outcome.optimum,
                     len(chunks),
                     size(chunks.largest),
                     duration(outcome.value),
                     duration(outcome.bound),
                     percent(outcome.gap),
                     Quantity(f"{outcome.time_s:.3g}s", outcome.time_s),
-                    outcome.by,
+                    outcome.bracket.by,
                 ]
             ],
         )
