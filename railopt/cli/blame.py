@@ -22,7 +22,7 @@ from railopt.model.plan import Plan
 from railopt.runtime.counters import counted_between
 from railopt.runtime.naming import Naming, hosts_from, once
 
-EPILOG = """read the ports of every node, carry the plan out, read them again; one file a node:
+EPILOG = """read the ports of every node, carry the plan out, read them again; one file per node:
   grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/*,hw_counters/*} > before/gpu01.txt
 or let node_exporter do it (node_infiniband_*), or railopt send --metrics FILE.
 examples:
@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--counters",
         nargs=2,
         metavar=("BEFORE", "AFTER"),
-        help="two readings: a file, or a folder with a file a node, named by its host (and .txt, "
-        ".prom, .json or .csv)",
+        help="two readings: a file, or a folder with one file per node, named by its host (and "
+        ".txt, .prom, .json or .csv)",
     )
     read.add_argument(
         "--metrics",

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """A row a policy; the exit code."""
+    """One row per policy; the exit code."""
     width = figure_width(args, "figure")
     healthy, degraded = _fabrics(args)
     chunks = demand_from(args.traffic, healthy).chunks(args.chunk)

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for text in outlier_lines(found, SHOWN):
         print(text)
-    print(f"nodes: {fabric.nodes}, GPUs a node: {fabric.gpus}, rails: {fabric.rails}")
+    print(f"nodes: {fabric.nodes}, GPUs per node: {fabric.gpus}, rails: {fabric.rails}")
     print("\n".join(drawn))
     if (fabric.tx != fabric.tx[args.node]).any() or (fabric.rx != fabric.rx[args.node]).any():
         host = f" ({fabric.hosts[args.node]})" if fabric.hosts else ""

@@ -53,7 +53,7 @@ def seconds(text: str) -> float:
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     """Ranks and the rendezvous."""
     group = parser.add_argument_group(
-        "launch (one process a node: mpirun, srun or torchrun, or the same command on each)"
+        "launch (one process per node: mpirun, srun or torchrun, or the same command on each)"
     )
     group.add_argument("--hosts", help="the nodes in rank order, e.g. node1,node2 or node[1-8]")
     group.add_argument(

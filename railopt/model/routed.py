@@ -59,7 +59,7 @@ class Routed:
     """A layer's routing, token by token: each token chooses `top` different experts.
 
     experts   lie on the GPUs in order; `top` are at most half of them
-    tokens    a GPU; with `ragged` above 0 anything from (1 - ragged) to (1 + ragged) times as many
+    tokens    per GPU; with `ragged` above 0 from (1 - ragged) to (1 + ragged) times as many
     dedup     node: a token goes once to a node, gpu: once to a GPU, none: once for each expert
     hidden    bytes of a token
     step      of training or serving: the same seed, other tokens

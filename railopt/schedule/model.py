@@ -42,7 +42,7 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class LinkTimes:
-    """Start-up in microseconds and microseconds a MB (1e6 bytes), between servers and inside
+    """Start-up in microseconds and microseconds per MB (1e6 bytes), between servers and inside
     one.
     """
 

@@ -58,7 +58,7 @@ def require_ranks(config: SenderConfig) -> None:
     nodes, size = len(config.room.send_bytes), config.launch.size
     if nodes != size:
         raise InputError(
-            f"the plan is for {nodes} nodes, this run has {size} ranks (one process a node)"
+            f"the plan is for {nodes} nodes, this run has {size} ranks (one process per node)"
         )
 
 

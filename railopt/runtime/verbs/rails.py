@@ -1,4 +1,4 @@
-"""One rail of this node: an open device, its registered memory and a queue pair a peer."""
+"""One rail of this node: an open device, its registered memory and one queue pair per peer."""
 
 from __future__ import annotations
 
