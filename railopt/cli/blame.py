@@ -16,7 +16,7 @@ from railopt.cli.common import (
     print_json,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.cli.launching import whole
+from railopt.cli.launching import number_from
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.runtime.counters import counted_between
@@ -75,7 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what railopt send --metrics wrote, in all its runs: a file, or a folder of them",
     )
     parser.add_argument(
-        "--runs", type=whole(1), help="how often the plan was carried out in between (default 1)"
+        "--runs",
+        type=number_from(1),
+        help="how often the plan was carried out in between (default 1)",
     )
     parser.add_argument(
         "--hosts",

@@ -30,7 +30,7 @@ from railopt.runtime.verbs.rails import MTUS, Options
 MAX_COUNT = 10**9
 
 
-def whole(low: int, high: int = MAX_COUNT) -> Callable[[str], int]:
+def number_from(low: int, high: int = MAX_COUNT) -> Callable[[str], int]:
     """argparse's type of a whole number."""
 
     def read(text: str) -> int:
@@ -58,7 +58,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--hosts", help="the nodes in rank order, e.g. node1,node2 or node[1-8]")
     group.add_argument(
         "--rank",
-        type=whole(-MAX_COUNT),
+        type=number_from(-MAX_COUNT),
         help="this node's place in --hosts (default: found by name and address)",
     )
     group.add_argument(
@@ -70,7 +70,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
         help="the shared secret of the rendezvous (default: RAILOPT_SECRET)",
     )
     group.add_argument(
-        "--port", type=whole(1, 65535), help=f"TCP port on rank 0 (default {DEFAULT_PORT})"
+        "--port", type=number_from(1, 65535), help=f"TCP port on rank 0 (default {DEFAULT_PORT})"
     )
     group.add_argument(
         "--bind",
@@ -88,7 +88,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
 def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     """Devices (under `names` too) and queue pairs, by perftest's names where it has one."""
     group = parser.add_argument_group("rails (verbs)")
-    number = whole(-MAX_COUNT)
+    number = number_from(-MAX_COUNT)
     group.add_argument(
         *names,
         "--ib-dev",
@@ -129,7 +129,7 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--metrics-port",
         metavar="PORT",
-        type=whole(0, 65535),
+        type=number_from(0, 65535),
         help="answer http://127.0.0.1:PORT/metrics during the runs (0: a free port)",
     )
 

@@ -18,11 +18,11 @@ from railopt.cli.launching import (
     devices_of,
     meeting_of,
     metered,
+    number_from,
     of_rank,
     options_of,
     require_toml,
     talk,
-    whole,
 )
 from railopt.model.plan import Plan
 from railopt.runtime.adapt import MODES, Adapter
@@ -60,7 +60,7 @@ IDLE = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN.npz", help="a plan, as `railopt plan -o` saves it")
     parser.add_argument("--sender", choices=list(SENDERS), help="default: see below")
-    parser.add_argument("--iters", type=whole(1), default=1, help="how often (default 1)")
+    parser.add_argument("--iters", type=number_from(1), default=1, help="how often (default 1)")
     parser.add_argument("--no-verify", action="store_true", help="do not fill and compare payloads")
     parser.add_argument(
         "--stage",

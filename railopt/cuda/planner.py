@@ -229,7 +229,7 @@ def _kernel(
         nears = senders.near[0].size
         macros = {"DEBT": DEBT, "APART": int(apart), "ONE": int(one), "NEARS": nears}
         return "even_excess", macros, [table.astype(np.int32) for table in tables]
-    if policy == "lpt" and not Senders.of(fabric, node).alike:
+    if policy == "lpt" and not Senders.of(fabric, node).equal_nics:
         costs = Senders.of(fabric, node).costs
         return "lpt_unequal", {}, [costs.tx, costs.rx]
     return policy.replace("-", "_"), {"WEIGHT": PAIR_WEIGHT}, []

@@ -37,31 +37,31 @@ PAIR_WEIGHT = 4
 class Senders:
     """Who plans, each for itself: all nodes of a fabric, or one of them.
 
-    count     senders: the rows of `costs.tx`
-    alike     every sender's NICs are alike, and no receiver's NIC is slower than any sender's
-    turns     one fair round over the rails, or None (`rail_turns`)
+    count       senders: the rows of `costs.tx`
+    equal_nics  every sender's NICs are alike, and no receiver's NIC is slower than any sender's
+    turns       one fair round over the rails, or None (`rail_turns`)
     """
 
     fabric: Fabric
     count: int
     costs: Costs
-    alike: bool
+    equal_nics: bool
     turns: Ints | None
 
     @classmethod
     def of(cls, fabric: Fabric, node: int | None = None) -> Senders:
         """All nodes, or `node` alone."""
         tx, rx = fabric.tx, fabric.rx
-        alike = bool(np.all(tx == tx[:, :1]) and 0 < tx.max() <= rx.min())
+        equal = bool(np.all(tx == tx[:, :1]) and 0 < tx.max() <= rx.min())
         every = costs(fabric)
         own = every if node is None else every._replace(tx=every.tx[node : node + 1], first=node)
-        return cls(fabric, len(own.tx), own, alike, rail_turns(fabric))
+        return cls(fabric, len(own.tx), own, equal, rail_turns(fabric))
 
     def lpt(self, chunks: Columns, rail: Rails) -> None:
         """Fill `rail`, int16 [C]: each sender's chunks, largest first, to its rail that would be
         done first; equal sizes go by chunk index, equal times by rail index.
         """
-        if self.alike and equal_rails.fits(chunks, self.count, self.fabric.rails):
+        if self.equal_nics and equal_rails.fits(chunks, self.count, self.fabric.rails):
             equal_rails.lpt(chunks, self.count, self.fabric.rails, rail)
         else:
             kernel, costs = unequal_rails.summed(unequal_rails.lpt, self.costs, chunks)

@@ -283,7 +283,7 @@ def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> BestDoma
             f"{count} combinations of domain sizes: more than {MAX_CHOICES}; leave out unequal "
             f"domains"
         )
-    whole = _Whole.of(stream)
+    whole = _IntegerStream.of(stream)
     feasible = [domains for domains in product(*options) if fits(stream, domains)]
     found = nsmallest(
         keep,
@@ -297,7 +297,7 @@ def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> BestDoma
     return BestDomains(*ranking[0], plain, len(feasible), ranking)
 
 
-class _Whole(NamedTuple):
+class _IntegerStream(NamedTuple):
     """A stream in whole multiples of one fraction of a second, so that totals are integers.
 
     By level: gather, returned  of one copy;  start  a message's latency;  exchange  of one of the
@@ -315,7 +315,7 @@ class _Whole(NamedTuple):
     gradients: bool
 
     @classmethod
-    def of(cls, stream: Stream) -> _Whole:
+    def of(cls, stream: Stream) -> _IntegerStream:
         numbers = range(len(stream.levels))
         shares = [stream.share(i) for i in numbers]
         gather = [stream.expert / stream.compression / share for share in shares]
