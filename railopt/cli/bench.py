@@ -67,12 +67,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-c", "--check", type=int, choices=[0, 1], default=1, help="verify payloads (default 1)"
     )
-    parser.add_argument("--policy", default="lpt", help=f"one or several of {KNOWN} (default lpt)")
-    parser.add_argument("--chunk", default="64KiB", help='largest chunk, or "flow" (default 64KiB)')
+    parser.add_argument(
+        "--policy", default="lpt", help=f"policies, with commas between them: {KNOWN} (default lpt)"
+    )
+    parser.add_argument(
+        "--chunk", default="64KiB", help='largest chunk, or "flow" for whole flows (default 64KiB)'
+    )
     parser.add_argument(
         "--sender",
         choices=[name for name, kind in SENDERS.items() if kind.moves],
-        help="default: verbs with a launcher or --hosts",
+        help="how plans are carried out (default: verbs with a launcher or --hosts)",
     )
     add_format_arguments(parser)
     _add_fabric_arguments(parser)
@@ -83,7 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("fabric (what bound% is about)")
-    group.add_argument("--fabric", metavar="FILE.toml", help="instead of the next four")
+    group.add_argument(
+        "--fabric", metavar="FILE.toml", help="fabric description, instead of the next four options"
+    )
     group.add_argument(
         "--nodes", type=number_from(1), help="nodes (default 4, or the number of ranks)"
     )

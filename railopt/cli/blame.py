@@ -82,13 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hosts",
         metavar="HOST,HOST,...|FILE",
-        help="of ports: the hosts in node order (default: by the numbers in their names)",
+        help="hosts of the port counters, in node order (default: by the numbers in their names)",
     )
     parser.add_argument(
         "--ib-dev",
         dest="devices",
         metavar="DEV,DEV,...",
-        help="of ports: the devices in rail order (default: all that were read, by number)",
+        help="devices of the port counters, in rail order (default: all that were read, by number)",
     )
     parser.add_argument("--all", action="store_true", help=f"list every NIC, not only {SHOWN}")
     parser.add_argument(

@@ -9,7 +9,6 @@ from railopt.base.errors import CheckFailed, InputError, printable
 from railopt.checker import Verdict
 from railopt.cli.common import add_format_arguments, note, output_of, print_json, wrapped
 
-HELP = "re-check plans, certificates and counterexamples with the trusted checker"
 EPILOG = """\
 examples:
   railopt check plan.npz certificate.json
@@ -37,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--traffic",
         metavar="TRAFFIC",
-        help="also: each plan sends every byte of this traffic (a file or a workload) exactly "
-        "once, and each certificate is about it",
+        help="check too that each plan sends every byte of this traffic (a file or a workload) "
+        "exactly once, and that each certificate is about it",
     )
     parser.add_argument(
         "--verified",
         action="store_true",
-        help="certificates, plans and counterexamples by railopt-verified, the checker that is "
-        "proved in Coq and extracted (make verified builds it)",
+        help="check with railopt-verified, the checker that is proved in Coq and extracted (make "
+        "verified builds it): certificates, plans and counterexamples",
     )
     add_format_arguments(parser)
 

@@ -164,8 +164,8 @@ def add_format_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     parser.add_argument(
         "--format",
         choices=[*FORMS, "json"],
-        help="of tables (default text); csv has plain numbers: seconds, bytes, percent, or the "
-        "unit that the column names",
+        help="format of tables (default text); csv has plain numbers: seconds, bytes, percent, or "
+        "the unit that the column names",
     )
     parser.add_argument(
         "--json",
@@ -173,15 +173,17 @@ def add_format_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
         dest="format",
         action="store_const",
         const="json",
-        help='the same as --format json: exact numbers as "p/q", a float beside each',
+        help='print JSON, as --format json does: exact numbers as "p/q", a float beside each',
     )
     parser.add_argument(
-        "--columns", metavar="A,B", help="of the table, in this order, instead of the usual ones"
+        "--columns",
+        metavar="A,B",
+        help="columns of the table, in this order, instead of the usual ones",
     )
     parser.add_argument(
         "--wide",
         action="store_true",
-        help="every column, however long the lines are (csv has every column without it)",
+        help="print every column, however long the lines are (csv has every column without it)",
     )
 
 

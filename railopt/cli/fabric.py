@@ -34,7 +34,9 @@ IDLE = (Idle("force", without=["output"]),)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["show"], help="draw a node and list what was assumed")
-    parser.add_argument("path", metavar="FABRIC", nargs="?", help="the same as --fabric")
+    parser.add_argument(
+        "path", metavar="FABRIC", nargs="?", help="fabric description, as --fabric takes it"
+    )
     parser.add_argument(
         "--node", type=integer, default=0, help="the node whose NIC rates are shown (default 0)"
     )

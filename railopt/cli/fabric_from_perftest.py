@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--round",
         metavar="STEP",
-        help="rates to the nearest multiple of 1%% of the middle rate, or of e.g. 5Gb/s; 0: as "
-        f"measured (default, where there are more than {MANY} rates: 1, 2 or 5%%, as noise needs)",
+        help="round rates to the nearest multiple of 1%% of the middle rate, or of e.g. 5Gb/s; 0: "
+        f"as measured (default, where there are more than {MANY} rates: 1, 2 or 5%%, by the noise)",
     )
     parser.add_argument(
         "--gpus", type=number_from(1), help="GPUs per node (default: as many as rails)"

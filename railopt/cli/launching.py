@@ -101,7 +101,10 @@ def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
         "--size", help="largest work request; larger chunks are split (default 1GiB)"
     )
     group.add_argument(
-        "--stall", metavar="SECONDS", type=seconds, help="give up without progress (default 30)"
+        "--stall",
+        metavar="SECONDS",
+        type=seconds,
+        help="give up after this time without progress (default 30)",
     )
     for flag, words in (
         ("--ib-port", "port of every device (default 1)"),

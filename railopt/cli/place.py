@@ -93,7 +93,10 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     from railopt.moe.placement.planners import PLANNERS
 
     parser.add_argument(
-        "--planner", default="pro-prophet", choices=PLANNERS, help="(default pro-prophet)"
+        "--planner",
+        default="pro-prophet",
+        choices=PLANNERS,
+        help="who places the experts (default pro-prophet)",
     )
     parser.add_argument(
         "--replicas",

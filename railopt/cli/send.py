@@ -59,8 +59,15 @@ IDLE = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN.npz", help="a plan, as `railopt plan -o` saves it")
-    parser.add_argument("--sender", choices=list(SENDERS), help="default: see below")
-    parser.add_argument("--iters", type=number_from(1), default=1, help="how often (default 1)")
+    parser.add_argument(
+        "--sender", choices=list(SENDERS), help="how the plan is carried out (default: see below)"
+    )
+    parser.add_argument(
+        "--iters",
+        type=number_from(1),
+        default=1,
+        help="how often the plan is carried out (default 1)",
+    )
     parser.add_argument("--no-verify", action="store_true", help="do not fill and compare payloads")
     parser.add_argument(
         "--stage",
@@ -85,9 +92,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save-fabric",
         metavar="FILE",
-        help="what the NICs did as a fabric, in whole 32nds of the plan's rates",
+        help="save what the NICs did as a fabric, in whole 32nds of the plan's rates",
     )
-    parser.add_argument("--report_gbits", action="store_true", help="rates in Gb/s instead of GB/s")
+    parser.add_argument(
+        "--report_gbits", action="store_true", help="print rates in Gb/s instead of GB/s"
+    )
     add_format_arguments(parser, "--out_json")
     add_launch_arguments(parser)
     add_rail_arguments(parser, "--rails")

@@ -32,7 +32,6 @@ from railopt.model.plan import Plan
 from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
 
-HELP = "find the best plan and prove it optimal"
 EPILOG = """examples:
   railopt solve moe:skew=0.8,seed=1 --nodes 4 --chunk 4MiB -o best.npz --certificate best.json
   railopt solve matrix.txt --nodes 4 --backend cpsat --limit 1min
@@ -61,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunk", help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)'
     )
-    parser.add_argument("--backend", help=f"native (default), {', '.join(BACKENDS)}")
+    parser.add_argument("--backend", help=f"solver: native (default), {', '.join(BACKENDS)}")
     parser.add_argument("--limit", help="time limit, e.g. 500ms, 10s, 2min (default 10s)")
-    parser.add_argument("--seed", type=seed, help="of the native search (default 0)")
+    parser.add_argument("--seed", type=seed, help="random seed of the native search (default 0)")
     parser.add_argument(
         "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
     )

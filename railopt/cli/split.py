@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where experts live, in sglang's format (default: contiguous)",
     )
     parser.add_argument(
-        "--within", choices=("node",), help="copies only on nodes that hold the expert already"
+        "--within", choices=("node",), help="make copies only on nodes that hold the expert already"
     )
     parser.add_argument(
         "--solver",
