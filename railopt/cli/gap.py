@@ -37,7 +37,7 @@ from railopt.cli.common import (
     seed,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.cli.heartbeat import stage
+from railopt.cli.progress import show, stage
 from railopt.policies import KNOWN
 
 EPILOG = """examples:
@@ -204,8 +204,6 @@ def _checked(rows: list[GapRow], saved: list[Path], folder: str) -> bool:
 
 def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
     """The rows as they come."""
-    from railopt.cli.progress import show
-
     seed = args.seed or 0
     _contradictions(args)
     if kind_of(args.traffic[0]) == "plan":

@@ -15,8 +15,8 @@ from railopt import __version__
 from railopt.base.errors import BackendError, RailoptError, did_you_mean, printable
 from railopt.base.extras import PACKAGES, installed, missing
 from railopt.base.kernels import compile_mode
-from railopt.cli.heartbeat import heartbeat
 from railopt.cli.parsing import MESSAGE, Parser, Version
+from railopt.cli.progress import heartbeat
 
 if TYPE_CHECKING:
     from railopt.cli.common import Idle

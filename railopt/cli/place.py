@@ -33,7 +33,7 @@ from railopt.cli.common import (
     refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.cli.heartbeat import stage
+from railopt.cli.progress import stage
 
 if TYPE_CHECKING:
     from railopt.base.arrays import Bools

@@ -24,7 +24,7 @@ from railopt.cli.common import (
     print_json,
     traffic_from,
 )
-from railopt.cli.heartbeat import LONG_S
+from railopt.cli.progress import LONG_S
 from railopt.schedule import (
     KINDS,
     LINKS,

@@ -24,7 +24,7 @@ from railopt.cli.common import (
     print_json,
     seed,
 )
-from railopt.cli.heartbeat import stage
+from railopt.cli.progress import show, stage
 from railopt.evidence.certificate import INLINE
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -83,7 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Solve, print, save; the exit code."""
-    from railopt.cli.progress import show
     from railopt.solver.coupled.solve import solve
     from railopt.solver.program.files import write_model
 

@@ -20,7 +20,7 @@ from railopt.cli.common import (
     positive,
     print_json,
 )
-from railopt.cli.heartbeat import stage
+from railopt.cli.progress import stage
 
 EPILOG = """examples:
   railopt split routing:sigma=1,steps=8 --nodes 8 --gpus 8 --spare 2
