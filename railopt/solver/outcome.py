@@ -54,7 +54,7 @@ class Outcome:
     @property
     def optimal(self) -> bool:
         """This plan is optimal: value == bound, by a witness that the checker re-checks."""
-        return self.bracket.optimum_known and self.value == self.bound
+        return self.optimum is Status.KNOWN and self.value == self.bound
 
     @property
     def optimum(self) -> Status:
