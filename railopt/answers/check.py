@@ -1,4 +1,4 @@
-"""railopt.check: whatever can be checked, checked, and held against the traffic that it is for.
+"""railopt.check: plans, schedules, certificates and counterexamples, also against their traffic.
 
     certificates        by the trusted checker (railopt/checker.py); or, with `verified`, by the
     and plans           checker that is proved in Coq (railopt/evidence/verified.py)
@@ -221,7 +221,7 @@ def _plan(verdict: Verdict, plan: Plan, traffic: Given | None) -> Verdict:
 
 def _schedule(made: Schedule, traffic: Given | None) -> Verdict:
     """A schedule is validated by its own constructor: stages, peers and bytes."""
-    said = f"{made.kind}, {made.stages} stages: one peer a GPU and stage, every byte arrives"
+    said = f"{made.kind}, {made.stages} stages: one peer per GPU and stage, every byte arrives"
     if traffic is None:
         return Verdict(True, False, "schedule", said)
     given = between_nodes(_traffic(traffic, made.fabric))

@@ -62,7 +62,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
         help="this node's place in --hosts (default: found by name and address)",
     )
     group.add_argument(
-        "--launcher", choices=sorted(VARIABLES), help="believe this launcher's environment alone"
+        "--launcher", choices=sorted(VARIABLES), help="read the environment of this launcher alone"
     )
     group.add_argument(
         "--secret-file",
@@ -237,5 +237,5 @@ def devices_of(args: argparse.Namespace) -> tuple[str, ...] | None:
 
 
 def talk(sender: str, text: str) -> None:
-    """A line of talk that names the sender."""
+    """Print a line to stderr that names the sender."""
     print(f"# {sender}: {text}", file=sys.stderr)

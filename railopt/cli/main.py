@@ -1,4 +1,4 @@
-"""The command line: `railopt COMMAND ...`.  One module a command, imported only when it is used."""
+"""The command line: `railopt COMMAND ...`.  One module per command, imported when used."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _forget_output() -> None:
 
 def entry() -> None:
     """The console script."""
-    # A stream that was closed by whoever started us is as good as thrown away.
+    # What goes to a stream that the parent process closed is lost anyway.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):

@@ -506,7 +506,7 @@ def _steps(made: PlacementReport) -> Iterator[str]:
         yield (
             f"{made.asked} replicas per layer asked, {placed} placed: the same number on every GPU"
         )
-    if isinstance(made.chunk, int) and made.chunk > CHUNK:  # nobody asked for it
+    if isinstance(made.chunk, int) and made.chunk > CHUNK:  # not asked for
         yield f"links in chunks of {format_bytes(made.chunk)}: smaller ones would be millions"
     kept = made.placed.placement.layers_keeping(made.groups)
     layers = made.placed.placement.layers

@@ -1,4 +1,4 @@
-"""`railopt send`: carry out a plan, here (loopback), on paper (record) or on the NICs (verbs)."""
+"""`railopt send`: carry out a plan: here, as a table of work requests, or on the NICs."""
 
 from __future__ import annotations
 

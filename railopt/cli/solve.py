@@ -37,7 +37,7 @@ EPILOG = """examples:
   railopt solve matrix.txt --nodes 4 --backend cpsat --limit 1min
   railopt solve moe:seed=1 --nodes 4 --chunk flow --write-model model.mps
 
-The native solver is the default and asks CP-SAT only at last; the others are given the plain
+The native solver is the default and asks CP-SAT as its last step; the others are given the plain
 integer program.  "optimum" says what is known of the best possible: known (the plan attains a
 bound whose witness the checker re-checks), claimed (optimal on the back-end's word, which is the
 "bound"; the certificate holds the best one that has a witness), open.

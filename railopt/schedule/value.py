@@ -52,7 +52,7 @@ class Schedule(Value):
     order  how the stages were ordered by length
 
     GPU r of every server owns NIC r; each transfer is split evenly over the rails (see `pieces`),
-    so a GPU sends to at most one and receives from at most one peer a stage.
+    so a GPU sends to at most one and receives from at most one peer per stage.
     """
 
     fabric: Fabric

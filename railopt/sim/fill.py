@@ -47,7 +47,7 @@ class Ports(NamedTuple):
     number: Array  # int64 [ports]: flows that are active
     demand: Array  # float64 [ports]: their weight x cost
     gone: Array  # bool [flows]: finished
-    left: Array  # float64 [ports]: capacity that nobody has yet
+    left: Array  # float64 [ports]: capacity that no flow has yet
     rising: Array  # int64 [ports]: flows that have no rate yet
     pull: Array  # float64 [ports]: their weight x cost
     keys: Array  # float64 [ports], the heap

@@ -123,13 +123,13 @@ def test_proved_is_a_word_of_certificates_and_theorems() -> None:
 
 THING = (
     r"bits|buffers?|bytes|chunks?|copies|counter|entry|experts?|files?|GB/s|GPUs?|jobs|lines?|links|"
-    r"list|moves|NICs?|number|one|pairs?|ports?|process|rails?|receivers|replicas|rows?|s|"
+    r"list|module|moves|NICs?|number|one|pairs?|peer|ports?|process|rails?|receivers|replicas|rows?|s|"
     r"\w*seconds|senders|slots|stages|thread|tokens?|units|values?|words?"
 )
 SHARER = (
-    r"batch|centre|chunk|connection|copy|destination|expert|file|flow|GPU|instance|iteration|job|"
-    r"layer|level|line|link|message|micro-batch|NIC|node|pair|peer|policy|port|problem|process|"
-    r"rail|rank|receiver|round|second|sender|server|side|size|stage|step|token|unit|worker"
+    r"batch|centre|chunk|command|connection|copy|destination|expert|file|flow|GPU|instance|iteration|job|"
+    r"layer|level|line|link|message|micro-batch|minute|NIC|node|pair|peer|policy|port|problem|process|"
+    r"rail|rank|receiver|round|second|sender|server|side|size|stage|step|token|unit|worker|writer"
 )
 NOT_PER = (  # "how many GPUs a node has" speaks of a node
     r"alone|and its|as|at|by|can|can't|carries|for|gets?|had|hangs|has|holds?|in|is|makes|may|must|"

@@ -1,4 +1,4 @@
-"""What `railopt hybrid` tells: the best domains, or given ones, where their time goes, and what if
+"""What `railopt hybrid` prints: the best domains, or given ones, where their time goes, and what if
 the outermost bandwidth were another.
 """
 

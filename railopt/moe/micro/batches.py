@@ -26,7 +26,7 @@ class SplitOptions:
     within_node    whether copies stay on nodes that hold their expert
     slack          in 1/1024, of greedy and flow
     limit_s        a micro-batch, of exact
-    expert_bytes   of an expert's weights: what a copy sends; None where nobody asks
+    expert_bytes   of an expert's weights: what a copy sends; None where it is not asked for
     """
 
     spare: int
@@ -125,6 +125,6 @@ def summary(done: list[Batch]) -> list[dict[str, Any]]:
 
 
 def _mean(known: list[int | None]) -> float | None:
-    """Of bytes; None where nobody said how large an expert is."""
+    """Of bytes; None where the size of an expert is not given."""
     found = [each for each in known if each is not None]
     return sum(found) / len(found) if found else None

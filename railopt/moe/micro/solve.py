@@ -1,4 +1,4 @@
-"""One door to the solvers of a micro-batch: `split`.
+"""All solvers of a micro-batch behind one function: `split`.
 
     greedy   copies and split in microseconds (`greedy.py`), or the best split without copies if
              that is better

@@ -227,7 +227,7 @@ def contiguous(problem: PlacementProblem) -> Placed:
 
 
 def one_more(experts: int, gpus: int) -> int:
-    """Replicas where nobody says how many: one more for each GPU, if there can be so many."""
+    """The default number of replicas: one more for each GPU, if there can be so many."""
     return min(experts + gpus, experts * gpus)
 
 

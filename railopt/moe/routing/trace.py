@@ -170,7 +170,7 @@ class Trace:
     @property
     def records(self) -> str:
         """What a row is: TRAINING iterations (unless `meta` says otherwise), SERVING steps, or
-        LOADS, sums over nobody says how many steps.
+        LOADS, sums over an unknown number of steps.
         """
         said = self.meta.get("records", TRAINING)
         return said if said in (TRAINING, SERVING) else LOADS

@@ -122,7 +122,7 @@ def challenge(sock: socket.socket, secret: bytes) -> tuple[Hello, Session]:
 
 
 def _as_text(value: object) -> str:
-    """What a stranger wrote, as text; a list or an object only by its kind, however deep it is."""
+    """A value from an unknown peer as text; a list or an object, which may be deep, by its type."""
     return printable(value if isinstance(value, str | int | float) else type(value).__name__)
 
 

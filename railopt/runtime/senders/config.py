@@ -34,7 +34,7 @@ class SenderConfig:
     devices      this node's, in rail order (default: those with an active port, in PCI order)
     options      of the queue pairs
     out          where a record is written
-    say          takes lines of talk: faults, wrong chunks
+    say          takes lines for the user: faults, wrong chunks
     seen         is called with each run's plan and report
     """
 

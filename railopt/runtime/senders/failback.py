@@ -272,7 +272,7 @@ class Failback:
         absent.renewed = self.rounds.wiring.link(place, trial.qp, there.port, there.link)
 
     def _fail(self, absent: Absent) -> None:
-        """A probe in vain: wait longer, then try again."""
+        """A probe failed: wait longer, then try again."""
         if not self._calls(absent) and absent.there is not None and absent.renewed is None:
             word = {"answer": absent.link.lane, "try": absent.probes, "card": None}
             self.rounds.group.send(absent.link.peer, word)
