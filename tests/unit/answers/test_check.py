@@ -164,6 +164,7 @@ def worse_and_best(traffic: Traffic) -> tuple[Plan, Plan, Bracket]:
     return worse, outcome.plan, outcome.bracket
 
 
+@pytest.mark.slow
 def test_the_best_plan_travels_with_a_worse_one(
     worse_and_best: tuple[Plan, Plan, Bracket],
 ) -> None:

@@ -73,6 +73,7 @@ def least_moved(fabric: Fabric, chunks: Chunks, time: Fraction) -> float:
     return float(answer.fun)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["even-excess", "spill"])
 @pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL, CROSSED])
 def test_close_to_the_nodes_bound(policy: str, fabric: Fabric) -> None:
@@ -199,6 +200,7 @@ def test_a_dead_nic_makes_its_gpu_stage(policy: str) -> None:
     assert stuck <= made.staged < stuck + 0.3 * chunks.total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["even-excess", "spill"])
 def test_sizes_at_the_limit(policy: str) -> None:
     chunks = Chunks.from_units(

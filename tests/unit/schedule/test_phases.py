@@ -61,6 +61,7 @@ def test_pipelined_plans_run_at_the_bound() -> None:
         phases(schedule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pipelined"])
 def test_phases_carry_every_byte(kind: str) -> None:
     fabric = Fabric.uniform(5, 4)

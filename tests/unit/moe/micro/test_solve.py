@@ -237,6 +237,7 @@ def test_a_certificate_too_large_to_be_checked_is_not_saved(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_greedy_is_never_worse_than_before() -> None:
     """Experts held twice, no spare slots or few: full GPUs can't give straight to empty ones."""
     worse = 0

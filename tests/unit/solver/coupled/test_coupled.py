@@ -30,6 +30,7 @@ def moe() -> tuple[Fabric, Chunks]:
     return fabric, workloads.moe(fabric, skew=0.8, seed=1).chunks("4MiB")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes", [(15_274_935, 21_038_806), (1_527_493_511, 2_103_880_601), (10**17 + 3, 10**17 + 9)]
 )
@@ -158,6 +159,7 @@ def test_search_never_loses_a_chunk_nor_uses_a_dead_rail(fabric: Fabric) -> None
     assert np.array_equal(locked[frozen], start[frozen])
 
 
+@pytest.mark.slow
 def test_messages_cut_at_a_cap_have_a_plan_within_the_tolerance() -> None:
     """Eight messages per pair of four nodes, cut at 512 units."""
     src, dst = (np.repeat(ends, 8) for ends in np.nonzero(~np.eye(4, dtype=bool)))
