@@ -18,7 +18,7 @@ from typing import Any
 from railopt import checker
 from railopt.answers.check import check
 from railopt.answers.convert import convert
-from railopt.answers.gap import GapReport, gap
+from railopt.answers.gap import gap
 from railopt.base import errors, units
 from railopt.checker import Verdict
 from railopt.evidence.bracket import Bracket, Status
@@ -31,12 +31,13 @@ from railopt.model.sources import demand_from, traffic_from
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
 from railopt.policies import POLICIES, plan
+from railopt.solver.outcome import Outcome
 
 __version__ = "0.2.0.dev0"
+GapReport = Outcome  # `gap` and `solve` answer with the same record
 
 # Public names whose modules are heavy, and the rooms of the package: resolved on first use.
 _LAZY = {
-    "Outcome": "railopt.solver.outcome",
     "Planner": "railopt.policies.planner",
     "Schedule": "railopt.schedule",
     "simulate": "railopt.sim",

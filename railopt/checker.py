@@ -50,7 +50,7 @@ LONG = re.compile(rb"(?<![0-9])[0-9]{%d}" % (DIGITS + 1))
 PRINTED = 200  # characters of a message
 
 Rates = list[list[int]]  # [node][rail], bytes per second; 0 is a dead rail
-Column = Sequence[int]  # one number a chunk
+Column = Sequence[int]  # one number per chunk
 Witness = dict[str, Any]
 
 
@@ -62,7 +62,7 @@ class Verdict:
     """What the checker found.
 
     ok        the file shows what it claims
-    proved    its plan or assignment is optimal: the value meets a bound whose witness was checked
+    optimal   of its plan or assignment: the value meets a bound whose witness was checked
     kind      what was checked: the kind of witness, "claimed by NAME", or "plan"
     message   why, in words
     bound     nothing is faster: bytes for a local problem of equal rails and for stages (kind
@@ -70,13 +70,13 @@ class Verdict:
               kind "split", the fullest GPU has as many tokens whatever is copied
     value     what its plan, assignment or flow takes, or moves, or the tokens of its fullest GPU
     best      what the best solution takes that the file holds
-    optimum   "proved" or "claimed" if that one meets the bound, "open" otherwise
+    optimum   "known" or "claimed" if that one meets the bound, "open" otherwise
     content   of a file: the digest of what was read, a plan's own or blake2b of a certificate's
               bytes, so that what else is said of the file is said of the same content
     """
 
     ok: bool
-    proved: bool
+    optimal: bool
     kind: str
     message: str
     bound: Fraction | None = None
@@ -84,11 +84,6 @@ class Verdict:
     best: Fraction | None = None
     optimum: str = "open"
     content: str = ""
-
-    @property
-    def optimal(self) -> bool:
-        """Whether this plan is optimal; `optimum` says whether the optimum is known at all."""
-        return self.proved
 
 
 class Rejected(Exception):
@@ -1592,7 +1587,7 @@ def read_units(units: Any, inside: InsideNode) -> Units:
     columns = fields(units, "units", "src_gpu dst size targets")
     src_gpu, dst, size = (integers(columns[name], name) for name in ("src_gpu", "dst", "size"))
     targets, last = columns["targets"], inside.gpus - 1
-    need(isinstance(targets, list) and len(targets) == len(size), "targets: expected one a unit")
+    need(isinstance(targets, list) and len(targets) == len(size), "targets: expected one per unit")
     return Units(src_gpu, dst, size, [as_set(integers(row, "targets", 0, last)) for row in targets])
 
 
@@ -1756,8 +1751,8 @@ def read_slots(problem: Any, meter: Meter) -> Slots:
     holds = [{*integers(row, "holds", 0, len(counts) - 1)} for row in held]
     spare = integers(instance["spare"], "spare")
     node = integers(instance["node"], "node") if "node" in instance else None
-    need(len(spare) == len(holds), "spare: expected a number a GPU")
-    need(node is None or len(node) == len(holds), "node: expected a number a GPU")
+    need(len(spare) == len(holds), "spare: expected one number per GPU")
+    need(node is None or len(node) == len(holds), "node: expected one number per GPU")
     homes: list[set[int]] = [set() for _ in counts]
     for gpu, row in enumerate(holds):
         meter.spend(len(row))
@@ -1860,7 +1855,7 @@ PROBLEMS = {
 
 class Claim(NamedTuple):
     """What a certificate says of itself: numbers, whether its plan is optimal, and whether the
-    optimum is known ("proved", "claimed" or "open").
+    optimum is known ("known", "claimed" or "open"), which the file calls "proved".
     """
 
     bound: Fraction
@@ -1878,12 +1873,13 @@ def read_claim(record: Any) -> Claim:
     fields(record, "certificate", "railopt version problem claim witness", more)
     if record["version"] == 1:
         claim = fields(record["claim"], "claim", "bound proved", "value")
-        optimal, optimum = claim["proved"], "proved" if claim["proved"] is True else "open"
+        optimal, optimum = claim["proved"], "known" if claim["proved"] is True else "open"
     else:
         claim = fields(record["claim"], "claim", "bound optimal optimum", "value best")
         optimal, optimum = claim["optimal"], claim["optimum"]
+        need(optimum in ("proved", "claimed", "open"), "optimum: expected proved, claimed or open")
+        optimum = "known" if optimum == "proved" else optimum
     need(isinstance(optimal, bool), "claim: expected true or false")
-    need(optimum in ("proved", "claimed", "open"), "optimum: expected proved, claimed or open")
     bound, value, best = (
         fraction(claim[name], name) if name in claim else None
         for name in ("bound", "value", "best")
@@ -1903,17 +1899,17 @@ def judged(claim: Claim, shown: Shown) -> Verdict:
     need(value is None or best is None or best <= value, "the best plan is worse than this one")
     checked = "claimed by" not in shown.kind
     optimal = checked and value == bound
-    known = "open" if best != bound else "proved" if checked else "claimed"
+    known = "open" if best != bound else "known" if checked else "claimed"
     need(
         optimal or not claim.optimal,
-        "it claims to be proved, but a value and a checked bound do not meet",
+        "it claims to be optimal, but a value and a checked bound do not meet",
     )
     need(claim.optimum in ("open", known), f"it claims an optimum {claim.optimum}, it is {known}")
     message = (
         "value and bound meet"
         if optimal
         else "the best plan meets the bound"
-        if known == "proved"
+        if known == "known"
         else "the bound holds"
         if checked
         else "nothing is proved"
@@ -2001,7 +1997,7 @@ def main(paths: Sequence[str]) -> int:
             say(f"{printable(path)}: unreadable: {printable(error)}", sys.stderr)
             code = code or 1
             continue
-        word = "optimal" if verdict.proved else "ok" if verdict.ok else "FAILED"
+        word = "optimal" if verdict.optimal else "ok" if verdict.ok else "FAILED"
         bound, value = printable(verdict.bound), printable(verdict.value)
         numbers = f"bound {bound}, value {value}, optimum {verdict.optimum}"
         say(f"{printable(path)}: {word}, {verdict.kind}, {numbers}: {verdict.message}", sys.stdout)

@@ -245,6 +245,6 @@ def falsehood(record: Record, verdict: Any, folder: Path) -> str:
     assert best is not None
     if "claimed" not in verdict.kind and verdict.bound > best:
         return f"bound {verdict.bound}, a plan has {best}"
-    if verdict.proved and value != best:
+    if verdict.optimal and value != best:
         return f"called optimal at {value}, a plan has {best}"
     return ""

@@ -100,7 +100,7 @@ def instance(fabric: Fabric, chunks: Chunks, seed: int, limit_s: float) -> dict[
     return {
         **gaps,
         "bracket": float(outcome.gap) * 100,
-        "optimum": str(outcome.status),
+        "optimum": str(outcome.optimum),
         "chunks": len(chunks),
         "receive_is_worse": lpt.side_time("recv") > lpt.side_time("send"),
         "seconds": round(outcome.time_s, 4),

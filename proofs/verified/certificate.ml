@@ -476,9 +476,9 @@ let disproof directory value =
   let number name = fraction name (get name r) in
   let value, least, allowed = (number "value", number "optimum", number "at_most") in
   let refutes, optimum, bound, best = match get "kind" r with
-    | Str "plan" -> (by_plan, "proved", least, least)
+    | Str "plan" -> (by_plan, "known", least, least)
     | Str "fast" -> (by_fast, "open", least, value)
-    | Str "flow" -> (by_flow, "proved", value, value)
+    | Str "flow" -> (by_flow, "known", value, value)
     | _ -> wrong "a counterexample of unknown kind" in
   let theorem = match get "theorem" r with
     | Str text -> text

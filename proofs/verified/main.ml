@@ -31,7 +31,7 @@ let why = function
   | Not_its_best -> "what its best plan takes is not the value claimed of it"
   | Below_bound -> "the value is below the bound"
   | Worse_best -> "the best plan is worse than this one"
-  | Not_optimal -> "it claims to be proved, but a value and a checked bound do not meet"
+  | Not_optimal -> "it claims to be optimal, but a value and a checked bound do not meet"
   | Not_optimum -> "it claims more of the optimum than is known"
 
 let message checked optimal optimum =
@@ -40,7 +40,7 @@ let message checked optimal optimum =
   else if checked then "the bound holds"
   else "nothing is proved"
 
-let word = function Proved -> "proved" | Claimed -> "claimed" | Open -> "open"
+let word = function Proved -> "known" | Claimed -> "claimed" | Open -> "open"
 
 let certificate directory json =
   let kind, c = Certificate.read directory json in

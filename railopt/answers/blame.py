@@ -313,7 +313,7 @@ class Least(NamedTuple):
     rates of the fabric, and all bytes.
     """
 
-    alike: Fraction
+    at_one_rate: Fraction
     side: str
     bound: Fraction
     total: int
@@ -389,14 +389,14 @@ def _terms(fabric: Fabric, hot: NicShare, headers: Fraction, least: Least) -> di
     even = Fraction(least.total, middle * fabric.tx.size)
     rate = hot.rate or int(fabric.rates(hot.side)[hot.node, hot.rail])
     now = Fraction(hot.planned, rate) if rate else Fraction(0)
-    slower = now - max(Fraction(hot.planned, middle), least.alike)
-    slow = max(least.bound - least.alike, slower)
+    slower = now - max(Fraction(hot.planned, middle), least.at_one_rate)
+    slow = max(least.bound - least.at_one_rate, slower)
     imbalance = "traffic" if least.side == "send" else "placement"
     return {
         "even": even,
-        imbalance: least.alike - even,
+        imbalance: least.at_one_rate - even,
         "slow": slow,
-        "plan": now - least.alike - slow,
+        "plan": now - least.at_one_rate - slow,
         "headers": hot.planned * (headers - 1) / hot.rate if hot.rate else Fraction(0),
         "diverted": hot.diverted / hot.rate if hot.rate else Fraction(0),
         "others": hot.others / hot.rate if hot.rate else Fraction(0),

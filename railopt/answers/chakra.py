@@ -1,4 +1,4 @@
-"""A plan as Chakra execution traces, one file a NIC: what ASTRA-sim and other replayers read.
+"""A plan as Chakra execution traces, one file per NIC: what ASTRA-sim and other replayers read.
 
 A trace is a row of messages of Chakra's `et_def.proto` in protobuf's wire format, each after its
 length as a varint: one GlobalMetadata, then a Node a chunk that the NIC sends (COMM_SEND_NODE) or
@@ -31,7 +31,7 @@ MAX_CHUNKS = 1 << 31  # numbers of chunks are int32 tags
 
 
 def varint(value: int) -> bytes:
-    """A number of at least 0, seven bits a byte, the lowest first."""
+    """A number of at least 0, seven bits per byte, the lowest first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -113,7 +113,7 @@ def _trace(transfers: Iterable[tuple[bool, int, int, int, int, int]]) -> bytes:
 
 
 def save(plan: Plan, path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
-    """Write `NAME.0.et`, `NAME.1.et`, ... for `NAME.et`, a file a NIC; the paths.
+    """Write `NAME.0.et`, `NAME.1.et`, ... for `NAME.et`, one file per NIC; the paths.
 
     Files of an earlier set with more NICs are refused, with `force` too: a replayer would take them
     for part of this one, and nothing is deleted here.

@@ -1,4 +1,4 @@
-"""railopt.check: whatever can be checked, checked, and held against the traffic that it is for.
+"""railopt.check: plans, schedules, certificates and counterexamples, also against their traffic.
 
     certificates        by the trusted checker (railopt/checker.py); or, with `verified`, by the
     and plans           checker that is proved in Coq (railopt/evidence/verified.py)
@@ -221,7 +221,7 @@ def _plan(verdict: Verdict, plan: Plan, traffic: Given | None) -> Verdict:
 
 def _schedule(made: Schedule, traffic: Given | None) -> Verdict:
     """A schedule is validated by its own constructor: stages, peers and bytes."""
-    said = f"{made.kind}, {made.stages} stages: one peer a GPU and stage, every byte arrives"
+    said = f"{made.kind}, {made.stages} stages: one peer per GPU and stage, every byte arrives"
     if traffic is None:
         return Verdict(True, False, "schedule", said)
     given = between_nodes(_traffic(traffic, made.fabric))
@@ -279,7 +279,7 @@ def _certificate(
 
 def _held(verdict: Verdict, missed: str, said: str) -> Verdict:
     if missed:
-        return replace(verdict, ok=False, proved=False, message=printable(missed))
+        return replace(verdict, ok=False, optimal=False, message=printable(missed))
     return replace(verdict, message=f"{verdict.message}; {said}")
 
 
@@ -452,9 +452,9 @@ def _counterexample(
     allows = "the claim allows" if known else "the file says to allow"
     said = f"{value} where {allows} {record['at_most']}; replayed: {BY[record['kind']]}"
     if record["kind"] == "plan":
-        return Verdict(True, False, kind, said, optimum, value, optimum, "proved", content)
+        return Verdict(True, False, kind, said, optimum, value, optimum, "known", content)
     if record["kind"] == "flow":  # its cut is a bound that it meets
-        return Verdict(True, False, kind, said, value, value, value, "proved", content)
+        return Verdict(True, False, kind, said, value, value, value, "known", content)
     return Verdict(True, False, kind, said, optimum, value, value, content=content)
 
 

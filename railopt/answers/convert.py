@@ -2,7 +2,7 @@
 
 Traffic: `.npz` (railopt; numpy's with one array is read too), `.npy`, `.csv`, `.cm` (htsim),
 anything else is an nccl-tests alltoallv matrix.
-Plans (`.npz`) become `.cm`, or `.et`: Chakra execution traces, a file a NIC.
+Plans (`.npz`) become `.cm`, or `.et`: Chakra execution traces, one file per NIC.
 Fabrics: `.toml` (railopt) and `.topo` (htsim), and the topology of one node
 (`railopt.model.topology`), which becomes a fabric of many.
 """

@@ -12,24 +12,25 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.errors import CheckFailed
-from railopt.base.units import INT64_MAX, format_bytes, format_time
+from railopt.base.units import INT64_MAX, format_bytes
 from railopt.evidence.bounds import Bound, lower_bound
-from railopt.evidence.bracket import Bracket, Status, bytes_above, gap_between
-from railopt.evidence.certificate import Certificate, certify, save_certificate, save_moved
+from railopt.evidence.bracket import Bracket, Status, bytes_above
+from railopt.evidence.certificate import save_moved
 from railopt.model.fabric import Fabric
-from railopt.model.plan import Bottleneck, Plan
+from railopt.model.plan import Plan
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
 from railopt.policies import plan as make_plan
 from railopt.policies.common import check_alive
+from railopt.solver.outcome import INTERRUPTED, Outcome
 
 if TYPE_CHECKING:
     from railopt.solver.coupled.race import Progress
@@ -37,122 +38,19 @@ if TYPE_CHECKING:
 
 DEFAULT_POLICIES = ("lpt", "lpt-local", "equitable")
 DEFAULT_SIZES = ("64KiB", "256KiB", "1MiB", "4MiB")
-INTERRUPTED = "interrupted"
-
-
-@dataclass(frozen=True)
-class GapReport:
-    """A plan against a lower bound.  Times in seconds, exact.
-
-    bracket  what is known of the optimum of the plan's chunks: it lies from `bound`, whose witness
-             the checker re-checks, unless a solver claims it, to the time of `best`
-    best     the fastest plan known, maybe this one
-    time_s   seconds spent on this plan's chunks
-    notes    what went wrong on the way, e.g. a back-end that crashed, or "interrupted"
-    """
-
-    plan: Plan
-    bracket: Bracket
-    best: Plan = field(repr=False)
-    time_s: float = 0.0
-    notes: tuple[str, ...] = ()
-
-    @property
-    def value(self) -> Fraction:
-        """The plan's makespan, re-evaluated from its chunks."""
-        return self.plan.makespan
-
-    @property
-    def bound(self) -> Fraction:
-        """No plan is faster."""
-        return self.bracket.bound
-
-    @property
-    def gap(self) -> Fraction:
-        """(value - bound) / bound, of this plan; `bracket.gap` is that of the best one."""
-        return gap_between(self.value, self.bound)
-
-    @property
-    def optimal(self) -> bool:
-        """This plan is optimal: value == bound, by a witness."""
-        return self.bracket.status is Status.KNOWN and self.plan.makespan == self.bracket.bound
-
-    @property
-    def optimum(self) -> Status:
-        """Whether the optimum is known, by whichever plan: then the gap is exact."""
-        return self.bracket.status
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended the solve; the best bound so far is what this has."""
-        return INTERRUPTED in self.notes
-
-    @property
-    def bottleneck(self) -> Bottleneck:
-        """The NIC that finishes last under this plan."""
-        return self.plan.bottleneck
-
-    @cached_property
-    def certificate(self) -> Certificate:
-        """The record of value and bound that `railopt check` re-checks, with the best plan where
-        that is another; built on first use.
-        """
-        return certify(self.plan, self.bracket, self._better)
-
-    def save_certificate(self, path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
-        """Write the certificate, with plans beside it where they are large; the files written."""
-        return save_certificate(self.plan, self.bracket, path, best=self._better, force=force)
-
-    @property
-    def _better(self) -> Plan | None:
-        return None if self.best.makespan == self.value else self.best
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON values: exact times and ratios as "p/q"; "optimal" is said of this plan,
-        "optimum" of the problem.
-        """
-        certified = self.bracket.certified_bound
-        return {
-            "policy": self.plan.policy,
-            "chunks": len(self.plan.chunks),
-            "largest_chunk": self.plan.chunks.largest,
-            "value": str(self.value),
-            "bound": str(self.bound),
-            "certified_bound": None if certified is None else str(certified),
-            "gap": str(self.gap),
-            "optimal": self.optimal,
-            "optimum": str(self.optimum),
-            "best": str(self.bracket.value),
-            "best_gap": str(self.bracket.gap),
-            "by": self.bracket.by,
-            "time_s": round(self.time_s, 6),
-            "max_send": int(self.plan.send.max()),
-            "max_recv": int(self.plan.recv.max()),
-            "bottleneck": self.bottleneck._asdict(),
-            "witness": dict(self.bracket.witness),
-            "notes": list(self.notes),
-        }
-
-    def __str__(self) -> str:
-        worst = self.bottleneck
-        state = "optimal" if self.optimal else f"{float(self.gap) * 100:.3g} % above the bound"
-        return (
-            f"{self.plan.policy}: {format_time(self.value)} against {format_time(self.bound)}, "
-            f"{state}; slowest: node {worst.node} {worst.side} rail {worst.rail}"
-        )
 
 
 @overload
-def gap(plans: Plan, *, limit_s: float = ..., seed: int = ...) -> GapReport: ...
+def gap(plans: Plan, *, limit_s: float = ..., seed: int = ...) -> Outcome: ...
 @overload
-def gap(plans: Sequence[Plan], *, limit_s: float = ..., seed: int = ...) -> list[GapReport]: ...
+def gap(plans: Sequence[Plan], *, limit_s: float = ..., seed: int = ...) -> list[Outcome]: ...
 
 
 def gap(
     plans: Plan | Sequence[Plan], *, limit_s: float = 10.0, seed: int = 0
-) -> GapReport | list[GapReport]:
-    """Compare a plan, or several, with the best lower bound that `limit_s` seconds a set of chunks
-    can find.
+) -> Outcome | list[Outcome]:
+    """Compare a plan, or several, with the best lower bound that is found in `limit_s` seconds per
+    set of chunks.
 
     `limit_s=0` asks the closed-form bounds alone.
     """
@@ -167,7 +65,7 @@ def gaps(
     limit_s: float = 10.0,
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
-) -> Iterator[GapReport]:
+) -> Iterator[Outcome]:
     """As `gap`, one report at a time, in the order given; plans of the same fabric and chunks share
     one bound and one solve.
 
@@ -180,7 +78,7 @@ def gaps(
     for each in plans:
         require_type(each, Plan, "plan", "a Plan, or a list of them")
     limit_s, seed = time_limit(limit_s, 0), whole_number(seed, "seed", 0, INT64_MAX)
-    known: dict[tuple[str, str], GapReport] = {}
+    known: dict[tuple[str, str], Outcome] = {}
     for plan in plans:
         key = plan.fabric.digest, plan.chunks.digest
         if key not in known:
@@ -196,7 +94,7 @@ def _fastest_report(
     limit_s: float,
     seed: int,
     report: Callable[[Progress], None] | None,
-) -> GapReport:
+) -> Outcome:
     """The report of the fastest of several plans of the same chunks, of which `bound` is known.
     Whatever happens to the solver, that bound stays.
     """
@@ -213,7 +111,7 @@ def _fastest_report(
         except Exception as error:
             notes = (f"the solver failed, so the bound is a closed form: {error or repr(error)}",)
     took_s = time.perf_counter() - began
-    return GapReport(fastest, _closed_form(fastest, bound), fastest, took_s, notes)
+    return Outcome(fastest, _closed_form(fastest, bound), fastest, took_s, notes)
 
 
 def _closed_form(best: Plan, first: Bound) -> Bracket:
@@ -234,17 +132,16 @@ def _solved(
     limit_s: float,
     seed: int,
     report: Callable[[Progress], None] | None,
-) -> GapReport:
+) -> Outcome:
     """What the solver finds in its time, beginning with a plan and a bound."""
     from railopt.solver.coupled.race import Race
     from railopt.solver.coupled.solve import run_race
 
     race = Race(start.fabric, start.chunks, limit_s, seed, report=report)
     race.lift_closed(first)
-    outcome = run_race(race, start=start)
-    found = outcome.plan
-    best = start if found is None or found.makespan == start.makespan else found
-    return GapReport(start, outcome.bracket, best, outcome.time_s, outcome.notes)
+    found = run_race(race, start=start)
+    best = start if found.value == start.makespan else found.plan
+    return replace(found, plan=start, best=best)
 
 
 class GapRow(NamedTuple):
@@ -254,7 +151,7 @@ class GapRow(NamedTuple):
 
     chunk: str
     name: str
-    report: GapReport
+    report: Outcome
     moved: MovedBound | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Draws that mean the same for ever: on any machine, under any Python and any numpy.
+"""Draws that are the same on any machine, under any Python and any numpy.
 
 numpy promises the stream of raw 64-bit words of a bit generator, not what its distributions make of
 them.  `Dice` draws such words (PCG64, seeded by a hash) and makes its own numbers of them:
@@ -75,7 +75,7 @@ def falling(count: int, skew: float) -> Floats:
 
 
 class Dice:
-    """A stream of draws that its seed fixes for ever."""
+    """A stream of draws that its seed determines."""
 
     def __init__(self, *seed: int | str) -> None:
         for part in seed:

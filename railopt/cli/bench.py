@@ -23,9 +23,9 @@ from railopt.cli.launching import (
     devices_of,
     meeting_of,
     metered,
+    number_from,
     options_of,
     talk,
-    whole,
 )
 from railopt.model.fabric import Fabric
 from railopt.policies import KNOWN, policy_names
@@ -62,17 +62,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("-w", "--warmup_iters", 0, 3, "runs before"),
     ):
         parser.add_argument(
-            short, name, type=whole(low), default=default, help=f"{words} (default {default})"
+            short, name, type=number_from(low), default=default, help=f"{words} (default {default})"
         )
     parser.add_argument(
         "-c", "--check", type=int, choices=[0, 1], default=1, help="verify payloads (default 1)"
     )
-    parser.add_argument("--policy", default="lpt", help=f"one or several of {KNOWN} (default lpt)")
-    parser.add_argument("--chunk", default="64KiB", help='largest chunk, or "flow" (default 64KiB)')
+    parser.add_argument(
+        "--policy", default="lpt", help=f"policies, with commas between them: {KNOWN} (default lpt)"
+    )
+    parser.add_argument(
+        "--chunk", default="64KiB", help='largest chunk, or "flow" for whole flows (default 64KiB)'
+    )
     parser.add_argument(
         "--sender",
         choices=[name for name, kind in SENDERS.items() if kind.moves],
-        help="default: verbs with a launcher or --hosts",
+        help="how plans are carried out (default: verbs with a launcher or --hosts)",
     )
     add_format_arguments(parser)
     _add_fabric_arguments(parser)
@@ -83,10 +87,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("fabric (what bound% is about)")
-    group.add_argument("--fabric", metavar="FILE.toml", help="instead of the next four")
-    group.add_argument("--nodes", type=whole(1), help="nodes (default 4, or the number of ranks)")
-    group.add_argument("--rails", type=whole(1), help="rails (default 4, or as many as --ib-dev)")
-    group.add_argument("--gpus", type=whole(1), help="GPUs per node (default: as many as rails)")
+    group.add_argument(
+        "--fabric", metavar="FILE.toml", help="fabric description, instead of the next four options"
+    )
+    group.add_argument(
+        "--nodes", type=number_from(1), help="nodes (default 4, or the number of ranks)"
+    )
+    group.add_argument(
+        "--rails", type=number_from(1), help="rails (default 4, or as many as --ib-dev)"
+    )
+    group.add_argument(
+        "--gpus", type=number_from(1), help="GPUs per node (default: as many as rails)"
+    )
     group.add_argument("--link", help="rate of a NIC (default 400Gb/s)")
 
 

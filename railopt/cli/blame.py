@@ -16,13 +16,13 @@ from railopt.cli.common import (
     print_json,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.cli.launching import whole
+from railopt.cli.launching import number_from
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.runtime.counters import counted_between
 from railopt.runtime.naming import Naming, hosts_from, once
 
-EPILOG = """read the ports of every node, carry the plan out, read them again; one file a node:
+EPILOG = """read the ports of every node, carry the plan out, read them again; one file per node:
   grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/*,hw_counters/*} > before/gpu01.txt
 or let node_exporter do it (node_infiniband_*), or railopt send --metrics FILE.
 examples:
@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--counters",
         nargs=2,
         metavar=("BEFORE", "AFTER"),
-        help="two readings: a file, or a folder with a file a node, named by its host (and .txt, "
-        ".prom, .json or .csv)",
+        help="two readings: a file, or a folder with one file per node, named by its host (and "
+        ".txt, .prom, .json or .csv)",
     )
     read.add_argument(
         "--metrics",
@@ -75,18 +75,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what railopt send --metrics wrote, in all its runs: a file, or a folder of them",
     )
     parser.add_argument(
-        "--runs", type=whole(1), help="how often the plan was carried out in between (default 1)"
+        "--runs",
+        type=number_from(1),
+        help="how often the plan was carried out in between (default 1)",
     )
     parser.add_argument(
         "--hosts",
         metavar="HOST,HOST,...|FILE",
-        help="of ports: the hosts in node order (default: by the numbers in their names)",
+        help="hosts of the port counters, in node order (default: by the numbers in their names)",
     )
     parser.add_argument(
         "--ib-dev",
         dest="devices",
         metavar="DEV,DEV,...",
-        help="of ports: the devices in rail order (default: all that were read, by number)",
+        help="devices of the port counters, in rail order (default: all that were read, by number)",
     )
     parser.add_argument("--all", action="store_true", help=f"list every NIC, not only {SHOWN}")
     parser.add_argument(

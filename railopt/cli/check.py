@@ -9,7 +9,6 @@ from railopt.base.errors import CheckFailed, InputError, printable
 from railopt.checker import Verdict
 from railopt.cli.common import add_format_arguments, note, output_of, print_json, wrapped
 
-HELP = "re-check plans, certificates and counterexamples with the trusted checker"
 EPILOG = """\
 examples:
   railopt check plan.npz certificate.json
@@ -20,7 +19,7 @@ examples:
   python3 -S railopt/checker.py certificate.json     the same checker, without railopt installed
 
 optimal is said of a file's own plan: it meets a bound whose witness was checked.  optimum is said
-of its problem: proved if some plan in the file does, claimed on a solver's word, else open.
+of its problem: known if some plan in the file does, claimed on a solver's word, else open.
 exit codes: 0 every file checks, 4 some check failed, 1 none failed but some file can't be read"""
 
 
@@ -37,20 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--traffic",
         metavar="TRAFFIC",
-        help="also: each plan sends every byte of this traffic (a file or a workload) exactly "
-        "once, and each certificate is about it",
+        help="check too that each plan sends every byte of this traffic (a file or a workload) "
+        "exactly once, and that each certificate is about it",
     )
     parser.add_argument(
         "--verified",
         action="store_true",
-        help="certificates, plans and counterexamples by railopt-verified, the checker that is "
-        "proved in Coq and extracted (make verified builds it)",
+        help="check with railopt-verified, the checker that is proved in Coq and extracted (make "
+        "verified builds it): certificates, plans and counterexamples",
     )
     add_format_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """One line or JSON object a file; the exit code."""
+    """One line or JSON object per file; the exit code."""
     results, codes = [], {0}
     for path in args.files:
         try:

@@ -1,7 +1,7 @@
 """What the commands share: fabric and traffic arguments, JSON, and where output goes.
 
-stdout is data, stderr is talk.  In JSON an exact number is a string "p/q" under its name, and
-a float of it stands beside it as NAME_float.
+Results go to stdout, progress and warnings to stderr.  In JSON an exact number is a string "p/q"
+under its name, and a float of it stands beside it as NAME_float.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def add_format_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     parser.add_argument(
         "--format",
         choices=[*FORMS, "json"],
-        help="of tables (default text); csv has plain numbers: seconds, bytes, percent, or the "
-        "unit that the column names",
+        help="format of tables (default text); csv has plain numbers: seconds, bytes, percent, or "
+        "the unit that the column names",
     )
     parser.add_argument(
         "--json",
@@ -173,15 +173,17 @@ def add_format_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
         dest="format",
         action="store_const",
         const="json",
-        help='the same as --format json: exact numbers as "p/q", a float beside each',
+        help='print JSON, as --format json does: exact numbers as "p/q", a float beside each',
     )
     parser.add_argument(
-        "--columns", metavar="A,B", help="of the table, in this order, instead of the usual ones"
+        "--columns",
+        metavar="A,B",
+        help="columns of the table, in this order, instead of the usual ones",
     )
     parser.add_argument(
         "--wide",
         action="store_true",
-        help="every column, however long the lines are (csv has every column without it)",
+        help="print every column, however long the lines are (csv has every column without it)",
     )
 
 
@@ -312,7 +314,7 @@ class Idle(NamedTuple):
     without: Sequence[str] = ()
 
     def check(self, args: argparse.Namespace) -> None:
-        """Refuse the first of `flags` that is given in vain."""
+        """Refuse the first of `flags` that is given and can't do anything."""
         flags = [name for name in self.flags.split() if given(args, name)]
         if not flags or any(_holding(args, condition) for condition in self.without):
             return
@@ -422,6 +424,6 @@ def _jsonable(value: Any) -> Any:
 
 
 def note(text: str) -> None:
-    """Talk: one line to stderr, which a terminal gets in several where it is too long."""
+    """Print one line to stderr, wrapped where that is a terminal."""
     line = printable(text, 2000)
     print(wrapped(line) if sys.stderr.isatty() else line, file=sys.stderr)

@@ -57,27 +57,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument("--link", help="rate of a healthy NIC (default: see below)")
     parser.add_argument(
-        "--degraded", metavar="FABRIC", help="the same with other rates, e.g. as measured"
+        "--degraded", metavar="FABRIC", help="the fabric as it is now, e.g. as measured"
     )
     parser.add_argument(
         "--degrade",
         metavar="NODE:RAIL=FRACTION",
         action="append",
         default=[],
-        help="instead of --degraded: a NIC at a fraction of its healthy rate; 0 is dead; may be "
+        help="a NIC at a fraction of its healthy rate, instead of --degraded; 0 is dead; may be "
         "repeated",
     )
     parser.add_argument(
         "--chunk", default="1MiB", help='largest chunk, or "flow" for whole flows (default 1MiB)'
     )
-    parser.add_argument("--policy", help=f"of {KNOWN} (default: all)")
+    parser.add_argument(
+        "--policy", help=f"policies, with commas between them: {KNOWN} (default: all)"
+    )
     parser.add_argument("--figure", metavar="FILE", help=f"draw both times: {FORMATS_HELP}")
     add_width_argument(parser)
     add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """A row a policy; the exit code."""
+    """One row per policy; the exit code."""
     width = figure_width(args, "figure")
     healthy, degraded = _fabrics(args)
     chunks = demand_from(args.traffic, healthy).chunks(args.chunk)

@@ -18,7 +18,7 @@ from railopt.model.topology import describes_node
 
 EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything
 else is an nccl-tests alltoallv matrix.
-Plans (.npz) become .cm, or .et: Chakra execution traces, NAME.0.et, NAME.1.et, ..., a file a NIC.
+Plans (.npz) become .cm, or .et: Chakra execution traces, one file per NIC: NAME.0.et, NAME.1.et...
 Fabrics: .toml (railopt) and .topo (htsim); the topology of one node (NCCL_TOPO_DUMP_FILE,
 nvidia-smi topo -m) becomes a fabric of --nodes such nodes.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from railopt.answers.gap import GapReport, gap
+from railopt.answers.gap import gap
 from railopt.base.errors import printable
 from railopt.base.tables import duration, percent, size
 from railopt.cli.common import (
@@ -22,6 +22,7 @@ from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.workloads import moe
 from railopt.policies import POLICIES, plan
+from railopt.solver.outcome import Outcome
 
 EPILOG = """example:
   railopt demo
@@ -46,41 +47,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_arguments(parser)
 
 
-class Demo(NamedTuple):
-    """What is measured: every policy on a healthy fabric and with a slow NIC, and the family of
-    counterexamples, each as (rails, lpt, equitable).
-    """
-
-    healthy: list[GapReport]
-    slow: list[GapReport]
-    families: list[tuple[int, GapReport, GapReport]]
-
-
 def run(args: argparse.Namespace) -> int:
     if args.output is None:
         args.output, args.force = PICTURE, True
     width = figure_width(args, "output")
     healthy, slow = policies()
     picture = _picture(healthy, args, width)
-    demo = Demo(healthy, slow, [(rails, *counterexample(rails)) for rails in (2, 4, 8)])
+    family = {rails: counterexample(rails) for rails in (2, 4, 8)}
     if args.format == "json":
         print_json(
             {
-                "healthy": [report.as_dict() for report in demo.healthy],
-                "slow NIC": [report.as_dict() for report in demo.slow],
+                "healthy": [report.as_dict() for report in healthy],
+                "slow NIC": [report.as_dict() for report in slow],
                 "counterexample": [
                     {"rails": rails, "lpt": lpt.as_dict(), "equitable": even.as_dict()}
-                    for rails, lpt, even in demo.families
+                    for rails, (lpt, even) in family.items()
                 ],
                 "picture": picture,
             }
         )
     else:
-        _print(demo, picture, output_of(args))
+        _print(healthy, slow, family, picture, output_of(args))
     return 0
 
 
-def policies() -> tuple[list[GapReport], list[GapReport]]:
+def policies() -> tuple[list[Outcome], list[Outcome]]:
     """A skewed MoE dispatch under every policy, on a healthy fabric and with a slow NIC."""
     healthy = Fabric.uniform(nodes=8, rails=8, link="400Gb/s")
     slow = healthy.degraded({(3, 5): "0.5"})
@@ -88,13 +79,20 @@ def policies() -> tuple[list[GapReport], list[GapReport]]:
     return _reports(healthy, traffic.chunks(CHUNK)), _reports(slow, traffic.chunks(CHUNK))
 
 
-def _print(demo: Demo, picture: str, out: Output) -> None:
+def _print(
+    healthy: list[Outcome],
+    slow: list[Outcome],
+    family: dict[int, tuple[Outcome, Outcome]],
+    picture: str,
+    out: Output,
+) -> None:
+    """Every policy on both fabrics, and the counterexamples by rails: `lpt` and `equitable`."""
     out.say(
         f"A Mixtral-like MoE dispatch: 64 GPUs x 4096 tokens x top-2 x 8 KiB, 8 nodes x 8 rails "
         f"of 400 Gb/s, chunks of {CHUNK}.\n"
     )
-    _table("Every policy against the best possible", demo.healthy, out)
-    _table("The same with NIC 5 of node 3 at half speed", demo.slow, out)
+    _table("Every policy against the best possible", healthy, out)
+    _table("The same with NIC 5 of node 3 at half speed", slow, out)
     out.say(
         '"Uniform sending ensures uniform receiving" is false.  A plain uniform all-to-all of '
         "whole flows, M = N + 1 nodes:"
@@ -103,7 +101,7 @@ def _print(demo: Demo, picture: str, out: Output) -> None:
         ["rails", "nodes", "lpt send", "lpt receive", "equitable receive", "bound"],
         [
             [rails, rails + 1, _times(lpt, "send"), _times(lpt, "recv"), _times(even, "recv"), "1"]
-            for rails, lpt, even in demo.families
+            for rails, (lpt, even) in family.items()
         ],
         beside=True,
     )
@@ -118,7 +116,7 @@ def _print(demo: Demo, picture: str, out: Output) -> None:
     )
 
 
-def counterexample(rails: int) -> tuple[GapReport, GapReport]:
+def counterexample(rails: int) -> tuple[Outcome, Outcome]:
     """Whole equal flows between N + 1 nodes: the gaps of `lpt` and of `equitable`."""
     fabric = Fabric.uniform(nodes=rails + 1, rails=rails)
     src, dst = np.nonzero(~np.eye(rails + 1, dtype=bool))
@@ -128,15 +126,15 @@ def counterexample(rails: int) -> tuple[GapReport, GapReport]:
     )
 
 
-def _reports(fabric: Fabric, chunks: Chunks) -> list[GapReport]:
+def _reports(fabric: Fabric, chunks: Chunks) -> list[Outcome]:
     return [gap(plan(fabric, chunks, policy), limit_s=0) for policy in POLICIES]
 
 
-def _times(report: GapReport, side: str) -> str:
+def _times(report: Outcome, side: str) -> str:
     return str(report.plan.side_time(side) / report.bound)
 
 
-def _table(title: str, reports: list[GapReport], out: Output) -> None:
+def _table(title: str, reports: list[Outcome], out: Output) -> None:
     rows: list[list[Any]] = []
     for report in reports:
         worst = report.bottleneck
@@ -157,7 +155,7 @@ def _table(title: str, reports: list[GapReport], out: Output) -> None:
     print()
 
 
-def _picture(reports: list[GapReport], args: argparse.Namespace, width: float) -> str:
+def _picture(reports: list[Outcome], args: argparse.Namespace, width: float) -> str:
     from railopt.report.heatmap import load_maps, of_report
     from railopt.report.saving import save_figure
 

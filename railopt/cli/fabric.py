@@ -34,7 +34,9 @@ IDLE = (Idle("force", without=["output"]),)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["show"], help="draw a node and list what was assumed")
-    parser.add_argument("path", metavar="FABRIC", nargs="?", help="the same as --fabric")
+    parser.add_argument(
+        "path", metavar="FABRIC", nargs="?", help="fabric description, as --fabric takes it"
+    )
     parser.add_argument(
         "--node", type=integer, default=0, help="the node whose NIC rates are shown (default 0)"
     )
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for text in outlier_lines(found, SHOWN):
         print(text)
-    print(f"nodes: {fabric.nodes}, GPUs a node: {fabric.gpus}, rails: {fabric.rails}")
+    print(f"nodes: {fabric.nodes}, GPUs per node: {fabric.gpus}, rails: {fabric.rails}")
     print("\n".join(drawn))
     if (fabric.tx != fabric.tx[args.node]).any() or (fabric.rx != fabric.rx[args.node]).any():
         host = f" ({fabric.hosts[args.node]})" if fabric.hosts else ""

@@ -9,7 +9,7 @@ import numpy as np
 
 from railopt.answers.outliers import outlier_lines, outliers
 from railopt.cli.common import Idle, listed, note, print_json
-from railopt.cli.launching import require_toml, whole
+from railopt.cli.launching import number_from, require_toml
 from railopt.model.fabric import Fabric
 from railopt.runtime.naming import Naming, hosts_from, once
 from railopt.runtime.perftest import calm_step, fabric_from, read, rounded
@@ -58,10 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--round",
         metavar="STEP",
-        help="rates to the nearest multiple of 1%% of the middle rate, or of e.g. 5Gb/s; 0: as "
-        f"measured (default, where there are more than {MANY} rates: 1, 2 or 5%%, as noise needs)",
+        help="round rates to the nearest multiple of 1%% of the middle rate, or of e.g. 5Gb/s; 0: "
+        f"as measured (default, where there are more than {MANY} rates: 1, 2 or 5%%, by the noise)",
     )
-    parser.add_argument("--gpus", type=whole(1), help="GPUs per node (default: as many as rails)")
+    parser.add_argument(
+        "--gpus", type=number_from(1), help="GPUs per node (default: as many as rails)"
+    )
     parser.add_argument(
         "-o", "--output", metavar="FABRIC.toml", help="where to save it (default: stdout)"
     )

@@ -43,7 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="1MiB",
         help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)',
     )
-    parser.add_argument("--policy", help=f"of {KNOWN} (default {','.join(DEFAULT_POLICIES)})")
+    parser.add_argument(
+        "--policy",
+        help=f"policies, with commas between them: {KNOWN} (default {','.join(DEFAULT_POLICIES)})",
+    )
     parser.add_argument(
         "--limit",
         default="10s",

@@ -37,10 +37,9 @@ from railopt.cli.common import (
     seed,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.cli.heartbeat import stage
+from railopt.cli.progress import show, stage
 from railopt.policies import KNOWN
 
-HELP = "how far a plan or a policy is from the best possible"
 EPILOG = """examples:
   railopt gap moe:skew=0.8,seed=1 --policy lpt,lpt-local --chunk 256KiB,1MiB,4MiB --limit 10s
   railopt gap moe:skew=0 --nodes 16 --chunk 1MiB,4MiB --certificate certs --figure gap.svg
@@ -82,8 +81,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "traffic", nargs="+", metavar="TRAFFIC|PLAN", help=f"{TRAFFIC_HELP}; or plans (.npz)"
     )
-    parser.add_argument("--policy", help=f"of {KNOWN} (default {policies})")
-    parser.add_argument("--chunk", help=f'or "flow": whole flows (default {sizes})')
+    parser.add_argument(
+        "--policy", help=f"policies, with commas between them: {KNOWN} (default {policies})"
+    )
+    parser.add_argument(
+        "--chunk",
+        help='largest chunks, with commas between them, or "flow" for whole flows '
+        f"(default {sizes})",
+    )
     parser.add_argument(
         "--limit",
         default="10s",
@@ -93,9 +98,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--moved",
         action="store_true",
-        help="the bytes that each plan moves inside nodes, and the least that plans as fast move",
+        help="show the bytes that each plan moves inside nodes, and the least that plans as fast "
+        "move",
     )
-    parser.add_argument("--seed", type=seed, help="of the search (default 0)")
+    parser.add_argument("--seed", type=seed, help="random seed of the search (default 0)")
     parser.add_argument(
         "--certificate",
         metavar="DIR",
@@ -198,8 +204,6 @@ def _checked(rows: list[GapRow], saved: list[Path], folder: str) -> bool:
 
 def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
     """The rows as they come."""
-    from railopt.cli.progress import show
-
     seed = args.seed or 0
     _contradictions(args)
     if kind_of(args.traffic[0]) == "plan":

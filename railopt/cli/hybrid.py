@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "eight GPUs on 10 Gb/s)",
     )
     parser.add_argument(
-        "--sizes", help="evaluate these domain sizes, one a level, instead of searching, e.g. 4,1"
+        "--sizes", help="evaluate these domain sizes, one per level, instead of searching, e.g. 4,1"
     )
     parser.add_argument(
         "--simulate", action="store_true", help="run the block in the flow simulator too"

@@ -30,7 +30,7 @@ from railopt.runtime.verbs.rails import MTUS, Options
 MAX_COUNT = 10**9
 
 
-def whole(low: int, high: int = MAX_COUNT) -> Callable[[str], int]:
+def number_from(low: int, high: int = MAX_COUNT) -> Callable[[str], int]:
     """argparse's type of a whole number."""
 
     def read(text: str) -> int:
@@ -53,16 +53,16 @@ def seconds(text: str) -> float:
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     """Ranks and the rendezvous."""
     group = parser.add_argument_group(
-        "launch (one process a node: mpirun, srun or torchrun, or the same command on each)"
+        "launch (one process per node: mpirun, srun or torchrun, or the same command on each)"
     )
     group.add_argument("--hosts", help="the nodes in rank order, e.g. node1,node2 or node[1-8]")
     group.add_argument(
         "--rank",
-        type=whole(-MAX_COUNT),
+        type=number_from(-MAX_COUNT),
         help="this node's place in --hosts (default: found by name and address)",
     )
     group.add_argument(
-        "--launcher", choices=sorted(VARIABLES), help="believe this launcher's environment alone"
+        "--launcher", choices=sorted(VARIABLES), help="read the environment of this launcher alone"
     )
     group.add_argument(
         "--secret-file",
@@ -70,7 +70,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
         help="the shared secret of the rendezvous (default: RAILOPT_SECRET)",
     )
     group.add_argument(
-        "--port", type=whole(1, 65535), help=f"TCP port on rank 0 (default {DEFAULT_PORT})"
+        "--port", type=number_from(1, 65535), help=f"TCP port on rank 0 (default {DEFAULT_PORT})"
     )
     group.add_argument(
         "--bind",
@@ -88,7 +88,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
 def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     """Devices (under `names` too) and queue pairs, by perftest's names where it has one."""
     group = parser.add_argument_group("rails (verbs)")
-    number = whole(-MAX_COUNT)
+    number = number_from(-MAX_COUNT)
     group.add_argument(
         *names,
         "--ib-dev",
@@ -101,7 +101,10 @@ def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
         "--size", help="largest work request; larger chunks are split (default 1GiB)"
     )
     group.add_argument(
-        "--stall", metavar="SECONDS", type=seconds, help="give up without progress (default 30)"
+        "--stall",
+        metavar="SECONDS",
+        type=seconds,
+        help="give up after this time without progress (default 30)",
     )
     for flag, words in (
         ("--ib-port", "port of every device (default 1)"),
@@ -129,7 +132,7 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--metrics-port",
         metavar="PORT",
-        type=whole(0, 65535),
+        type=number_from(0, 65535),
         help="answer http://127.0.0.1:PORT/metrics during the runs (0: a free port)",
     )
 
@@ -234,5 +237,5 @@ def devices_of(args: argparse.Namespace) -> tuple[str, ...] | None:
 
 
 def talk(sender: str, text: str) -> None:
-    """A line of talk that names the sender."""
+    """Print a line to stderr that names the sender."""
     print(f"# {sender}: {text}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The command line: `railopt COMMAND ...`.  One module a command, imported only when it is used."""
+"""The command line: `railopt COMMAND ...`.  One module per command, imported when used."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from railopt import __version__
 from railopt.base.errors import BackendError, RailoptError, did_you_mean, printable
 from railopt.base.extras import PACKAGES, installed, missing
 from railopt.base.kernels import compile_mode
-from railopt.cli.heartbeat import heartbeat
 from railopt.cli.parsing import MESSAGE, Parser, Version
+from railopt.cli.progress import heartbeat
 
 if TYPE_CHECKING:
     from railopt.cli.common import Idle
@@ -183,7 +183,7 @@ def _forget_output() -> None:
 
 def entry() -> None:
     """The console script."""
-    # A stream that was closed by whoever started us is as good as thrown away.
+    # What goes to a stream that the parent process closed is lost anyway.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):

@@ -33,7 +33,7 @@ from railopt.cli.common import (
     refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.cli.heartbeat import stage
+from railopt.cli.progress import stage
 
 if TYPE_CHECKING:
     from railopt.base.arrays import Bools
@@ -93,12 +93,15 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     from railopt.moe.placement.planners import PLANNERS
 
     parser.add_argument(
-        "--planner", default="pro-prophet", choices=PLANNERS, help="(default pro-prophet)"
+        "--planner",
+        default="pro-prophet",
+        choices=PLANNERS,
+        help="who places the experts (default pro-prophet)",
     )
     parser.add_argument(
         "--replicas",
         type=integer,
-        help="physical experts a layer, homes included (at most, but for replicate)",
+        help="physical experts per layer, homes included (at most, but for replicate)",
     )
     parser.add_argument(
         "--memory", metavar="BYTES", help="memory a GPU has for one layer's experts, e.g. 512MiB"
@@ -116,8 +119,8 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit",
         metavar="SECONDS",
-        help="time a layer for optimal, e.g. 10s (default 30); exit code 2 if the optimum of a "
-        "layer is not proved",
+        help="time per layer for optimal, e.g. 10s (default 30); exit code 2 if the optimum of a "
+        "layer stays unknown",
     )
 
 
@@ -201,10 +204,10 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
         "--gpu-tflops", type=float, default=400.0, help="what a GPU reaches, TFLOP/s (default 400)"
     )
     parser.add_argument(
-        "--tokens", type=positive, help="tokens a rank, where the trace does not say"
+        "--tokens", type=positive, help="tokens per rank, where the trace does not say"
     )
     parser.add_argument(
-        "--top-k", type=positive, help="experts a token, for .pt statistics and .npy (default 1)"
+        "--top-k", type=positive, help="experts per token, for .pt statistics and .npy (default 1)"
     )
     parser.add_argument(
         "--routed-experts",
@@ -276,7 +279,7 @@ def run(args: argparse.Namespace) -> int:
         args.trace, ranks=devices, top_k=args.top_k, routed_experts=args.routed_experts
     )
     if trace.tokens_per_rank and given(args, "tokens"):
-        refuse_idle("tokens", f"with a trace of {trace.tokens_per_rank} a rank")
+        refuse_idle("tokens", f"with a trace of {trace.tokens_per_rank} tokens per rank")
     if args.gantt and trace.records != TRAINING:
         raise InputError(f"--gantt draws a training iteration: the trace has {trace.records}")
     if args.merge_ranks and trace.ranks != devices:
@@ -501,9 +504,9 @@ def _steps(made: PlacementReport) -> Iterator[str]:
     placed = int(made.placed.placement.copies.sum(axis=1).max())
     if made.asked is not None and placed > made.asked:
         yield (
-            f"{made.asked} replicas a layer asked, {placed} placed: the same number on every GPU"
+            f"{made.asked} replicas per layer asked, {placed} placed: the same number on every GPU"
         )
-    if isinstance(made.chunk, int) and made.chunk > CHUNK:  # nobody asked for it
+    if isinstance(made.chunk, int) and made.chunk > CHUNK:  # not asked for
         yield f"links in chunks of {format_bytes(made.chunk)}: smaller ones would be millions"
     kept = made.placed.placement.layers_keeping(made.groups)
     layers = made.placed.placement.layers

@@ -20,7 +20,7 @@ from railopt.cli.common import (
     seed,
 )
 from railopt.policies import KNOWN, plan
-from railopt.policies.spill import SCALE_UP
+from railopt.policies.spilling import SCALE_UP
 from railopt.symbolic.applies import warnings_for
 
 EPILOG = """example:
@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whether bytes between the GPUs of a node take time too; spill heeds it (default "
         "beside: the time is that of the NICs)",
     )
-    parser.add_argument("--seed", type=seed, help="for hash and random, and for the ties of lpt")
+    parser.add_argument(
+        "--seed", type=seed, help="random seed of hash and random, and of the ties of lpt"
+    )
     parser.add_argument(
         "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
     )

@@ -1,14 +1,62 @@
-"""Where a solve stands, on the line that says what a command does (`heartbeat`)."""
+"""What a long command is doing, as lines on stderr.
+
+On a terminal a line every few seconds; elsewhere one after 20 s, and again whenever that time has
+doubled, so that a log shows that the command is alive.
+"""
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from railopt.base.tables import percent
 from railopt.base.units import format_time
-from railopt.cli.heartbeat import stage
 from railopt.evidence.bracket import gap_between
-from railopt.solver.coupled.race import Progress
+
+if TYPE_CHECKING:
+    from railopt.solver.coupled.race import Progress
+
+EVERY_S = 4.0
+LONG_S = 20.0
+
+_stage: str | Callable[[], str] = ""
+
+
+def stage(text: str | Callable[[], str]) -> None:
+    """Name what is being done now; a function is called only where a line is printed."""
+    global _stage
+    _stage = text
+
+
+@contextmanager
+def heartbeat(command: str) -> Iterator[None]:
+    """While the body runs: the command, its stage and for how long it has run.
+
+    `sweep` counts its instances itself.
+    """
+    stage("")
+    over = threading.Event()
+    if command != "sweep":
+        threading.Thread(target=_print_stages, args=(command, over), daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _print_stages(command: str, over: threading.Event) -> None:
+    began, often = time.monotonic(), sys.stderr.isatty()
+    wait_s = EVERY_S if often else LONG_S
+    while not over.wait(wait_s):
+        taken = time.monotonic() - began
+        text = _stage if isinstance(_stage, str) else _stage()
+        print(f"{command}{f': {text}' if text else ''}, {taken:.0f} s", file=sys.stderr)
+        wait_s = EVERY_S if often else taken
 
 
 def show(label: str, progress: Progress) -> None:

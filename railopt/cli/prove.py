@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="T1",
         action="append",
         default=[],
-        help="only this theorem and its parts; may be repeated",
+        help="check only this theorem and its parts; may be repeated",
     )
     parser.add_argument(
         "--quick", action="store_true", help="small ranges, Coq's kernel not run: under 30 s"

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         default="report.html",
         metavar="FILE.html",
-        help="the page (default report.html)",
+        help="where to save the page (default report.html)",
     )
     parser.add_argument(
         "--experiments",

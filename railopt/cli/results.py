@@ -52,9 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN=VALUE",
         action="append",
         default=[],
-        help="only rows with this value; may be repeated",
+        help="list only rows with this value; may be repeated",
     )
-    parser.add_argument("--failed", action="store_true", help="the instances that failed, and why")
+    parser.add_argument(
+        "--failed", action="store_true", help="list the instances that failed, and why"
+    )
     parser.add_argument(
         "--export", metavar="FILE", help="write the rows: .jsonl (as they are), .csv or .parquet"
     )

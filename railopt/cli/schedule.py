@@ -24,7 +24,7 @@ from railopt.cli.common import (
     print_json,
     traffic_from,
 )
-from railopt.cli.heartbeat import LONG_S
+from railopt.cli.progress import LONG_S
 from railopt.schedule import (
     KINDS,
     LINKS,
@@ -38,7 +38,6 @@ from railopt.schedule import (
 )
 from railopt.schedule.model import modelled
 
-HELP = "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)"
 EPILOG = (
     """kinds:
 """
@@ -83,9 +82,11 @@ IDLE = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `railopt schedule`."""
     parser.add_argument("traffic", metavar="TRAFFIC", help=f"{BYTES_HELP}; or a saved schedule")
-    parser.add_argument("--kind", choices=list(KINDS), help="default compact; see below")
     parser.add_argument(
-        "--order", choices=ORDERS, help="of the stages, by length (default: that of the kind)"
+        "--kind", choices=list(KINDS), help="kind of schedule (default compact; see below)"
+    )
+    parser.add_argument(
+        "--order", choices=ORDERS, help="order of the stages, by length (default: that of the kind)"
     )
     parser.add_argument(
         "--eps", help="compact: the stages may last 1 + EPS times the bound (default 1/50)"

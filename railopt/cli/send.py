@@ -1,4 +1,4 @@
-"""`railopt send`: carry out a plan, here (loopback), on paper (record) or on the NICs (verbs)."""
+"""`railopt send`: carry out a plan: here, as a table of work requests, or on the NICs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from railopt.cli.launching import (
     devices_of,
     meeting_of,
     metered,
+    number_from,
     of_rank,
     options_of,
     require_toml,
     talk,
-    whole,
 )
 from railopt.model.plan import Plan
 from railopt.runtime.adapt import MODES, Adapter
@@ -59,8 +59,15 @@ IDLE = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN.npz", help="a plan, as `railopt plan -o` saves it")
-    parser.add_argument("--sender", choices=list(SENDERS), help="default: see below")
-    parser.add_argument("--iters", type=whole(1), default=1, help="how often (default 1)")
+    parser.add_argument(
+        "--sender", choices=list(SENDERS), help="how the plan is carried out (default: see below)"
+    )
+    parser.add_argument(
+        "--iters",
+        type=number_from(1),
+        default=1,
+        help="how often the plan is carried out (default 1)",
+    )
     parser.add_argument("--no-verify", action="store_true", help="do not fill and compare payloads")
     parser.add_argument(
         "--stage",
@@ -85,9 +92,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save-fabric",
         metavar="FILE",
-        help="what the NICs did as a fabric, in whole 32nds of the plan's rates",
+        help="save what the NICs did as a fabric, in whole 32nds of the plan's rates",
     )
-    parser.add_argument("--report_gbits", action="store_true", help="rates in Gb/s instead of GB/s")
+    parser.add_argument(
+        "--report_gbits", action="store_true", help="print rates in Gb/s instead of GB/s"
+    )
     add_format_arguments(parser, "--out_json")
     add_launch_arguments(parser)
     add_rail_arguments(parser, "--rails")

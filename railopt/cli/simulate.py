@@ -34,7 +34,6 @@ from railopt.sim.export import check_export, export_htsim
 from railopt.sim.perfetto import save_trace
 from railopt.sim.summary import summary
 
-HELP = "run a plan or direct traffic on the fabric, flow by flow"
 EPILOG = """examples:
   railopt simulate plan.npz --packets --timeline run.svg
   railopt simulate plan.npz --timeline run.json                 open it at ui.perfetto.dev
@@ -98,7 +97,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{', '.join(BALANCERS)}",
     )
     parser.add_argument(
-        "--seed", type=common.integer, help="for hashed and random choices, and for the ties of lpt"
+        "--seed",
+        type=common.integer,
+        help="random seed of hashed and random choices, and of the ties of lpt",
     )
     common.add_fabric_arguments(parser)
     _add_assumptions(parser)
@@ -119,7 +120,7 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--packets",
         action="store_true",
-        help="packet headers (4086 of 4150 bytes are payload) and the fabric's latency",
+        help="count packet headers (4086 of 4150 bytes are payload) and the fabric's latency",
     )
     model.add_argument(
         "--alpha",
@@ -161,7 +162,7 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--replan-after",
         metavar="TIME",
-        help="from a fault to the new plan, e.g. 50us (default 0)",
+        help="time from a fault to the new plan, e.g. 50us (default 0)",
     )
     model.add_argument(
         "--exact", action="store_true", help="recompute rates after every completion"

@@ -24,7 +24,7 @@ from railopt.cli.common import (
     print_json,
     seed,
 )
-from railopt.cli.heartbeat import stage
+from railopt.cli.progress import show, stage
 from railopt.evidence.certificate import INLINE
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -32,13 +32,12 @@ from railopt.model.plan import Plan
 from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
 
-HELP = "find the best plan and prove it optimal"
 EPILOG = """examples:
   railopt solve moe:skew=0.8,seed=1 --nodes 4 --chunk 4MiB -o best.npz --certificate best.json
   railopt solve matrix.txt --nodes 4 --backend cpsat --limit 1min
   railopt solve moe:seed=1 --nodes 4 --chunk flow --write-model model.mps
 
-The native solver is the default and asks CP-SAT only at last; the others are given the plain
+The native solver is the default and asks CP-SAT as its last step; the others are given the plain
 integer program.  "optimum" says what is known of the best possible: known (the plan attains a
 bound whose witness the checker re-checks), claimed (optimal on the back-end's word, which is the
 "bound"; the certificate holds the best one that has a witness), open.
@@ -61,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunk", help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)'
     )
-    parser.add_argument("--backend", help=f"native (default), {', '.join(BACKENDS)}")
+    parser.add_argument("--backend", help=f"solver: native (default), {', '.join(BACKENDS)}")
     parser.add_argument("--limit", help="time limit, e.g. 500ms, 10s, 2min (default 10s)")
-    parser.add_argument("--seed", type=seed, help="of the native search (default 0)")
+    parser.add_argument("--seed", type=seed, help="random seed of the native search (default 0)")
     parser.add_argument(
         "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
     )
@@ -84,7 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Solve, print, save; the exit code."""
-    from railopt.cli.progress import show
     from railopt.solver.coupled.solve import solve
     from railopt.solver.program.files import write_model
 
@@ -113,10 +111,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _save(outcome: Outcome, args: argparse.Namespace) -> None:
-    if outcome.plan is None:
-        if args.output or args.certificate:
-            note("nothing was saved: no plan exists")
-        return
     if args.output:
         outcome.plan.save(args.output, force=args.force)
         note(f"saved {args.output}")
@@ -128,24 +122,21 @@ def _save(outcome: Outcome, args: argparse.Namespace) -> None:
 def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
     """What was found, before it is saved: it took time to find, whatever becomes of the files."""
     if args.format == "json":
-        output = None if outcome.plan is None else args.output
-        more = {"backend": args.backend or "native", "chunks": len(chunks), "output": output}
+        more = {"backend": args.backend or "native", "output": args.output}
         print_json({**outcome.as_dict(), **more})
-    elif outcome.value is None:
-        note(f"railopt: infeasible: {outcome.by}")
     else:
         output_of(args).table(
             ["optimum", "chunks", "largest", "value", "bound", "gap %", "time", "by"],
             [
                 [
-                    outcome.status,
+                    outcome.optimum,
                     len(chunks),
                     size(chunks.largest),
                     duration(outcome.value),
                     duration(outcome.bound),
                     percent(outcome.gap),
                     Quantity(f"{outcome.time_s:.3g}s", outcome.time_s),
-                    outcome.by,
+                    outcome.bracket.by,
                 ]
             ],
         )

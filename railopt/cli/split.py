@@ -20,7 +20,7 @@ from railopt.cli.common import (
     positive,
     print_json,
 )
-from railopt.cli.heartbeat import stage
+from railopt.cli.progress import stage
 
 EPILOG = """examples:
   railopt split routing:sigma=1,steps=8 --nodes 8 --gpus 8 --spare 2
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where experts live, in sglang's format (default: contiguous)",
     )
     parser.add_argument(
-        "--within", choices=("node",), help="copies only on nodes that hold the expert already"
+        "--within", choices=("node",), help="make copies only on nodes that hold the expert already"
     )
     parser.add_argument(
         "--solver",
@@ -76,14 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit",
         metavar="SECONDS",
-        help="time a micro-batch for exact (default 10); exit code 2 if an optimum is not proved",
+        help="time per micro-batch for exact (default 10); exit code 2 if an optimum stays unknown",
     )
     parser.add_argument(
         "--expert", metavar="BYTES", help="an expert's weights, e.g. 44MiB: counts what copies send"
     )
     parser.add_argument("--iteration", type=integer, help="one recorded iteration (default: all)")
     parser.add_argument("--layer", type=integer, help="one layer of the trace (default: all)")
-    parser.add_argument("--top-k", type=positive, help="experts a token, for .pt and .npy")
+    parser.add_argument("--top-k", type=positive, help="experts per token, for .pt and .npy")
     parser.add_argument(
         "--routed-experts",
         type=positive,
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({"solver": choice.solver, "spare": choice.spare, "layers": rows, **one})
     else:
         columns = ["layer", "batches", "before", "before worst", "after", "after worst", "gap %"]
-        columns += ["proved", "copies"] + ["copied", "between nodes"] * bool(args.expert)
+        columns += ["optima known", "copies"] + ["copied", "between nodes"] * bool(args.expert)
         output_of(args).table(
             columns,
             [_cells(row, bool(args.expert)) for row in rows],
@@ -143,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
         stage("checking the certificate")
         done[0].answer.save(args.certificate, force=args.force)
         note(f"saved {args.certificate}: railopt check {args.certificate}")
-    missed = any(b.answer.solver == "exact" and not b.answer.known.optimum_known for b in done)
+    missed = any(b.answer.solver == "exact" and not b.answer.bracket.optimum_known for b in done)
     return 2 if missed else 0
 
 
@@ -181,7 +181,7 @@ def _cells(row: dict[str, Any], sent: bool) -> list[str]:
         f"{row['after_mean']:.4f}",
         f"{row['after_worst']:.4f}",
         f"{100 * row['gap_worst']:.3f}",
-        Quantity(f"{row['proved']} of {row['batches']}", row["proved"]),
+        Quantity(f"{row['optima_known']} of {row['batches']}", row["optima_known"]),
         f"{row['copies_mean']:.1f}",
     ]
     if sent:

@@ -21,7 +21,7 @@ from railopt.cli.common import (
     print_json,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.cli.heartbeat import stage
+from railopt.cli.progress import stage
 
 if TYPE_CHECKING:
     from railopt.moe.weigh import Weighed, Worth

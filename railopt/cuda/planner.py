@@ -16,9 +16,8 @@ from railopt.base.units import parse_bytes
 from railopt.cuda.driver import Arguments, DeviceArray, Gpu
 from railopt.cuda.lent import address_of, current_stream
 from railopt.model.fabric import Fabric
-from railopt.policies.even_excess import EvenSenders
-from railopt.policies.even_rails import DEBT
-from railopt.policies.lpt import PAIR_WEIGHT, Senders
+from railopt.policies.excess import DEBT, EvenSenders
+from railopt.policies.longest_first import PAIR_WEIGHT, Senders
 
 __all__ = ["DevicePlan", "GpuPlanner"]
 
@@ -230,7 +229,7 @@ def _kernel(
         nears = senders.near[0].size
         macros = {"DEBT": DEBT, "APART": int(apart), "ONE": int(one), "NEARS": nears}
         return "even_excess", macros, [table.astype(np.int32) for table in tables]
-    if policy == "lpt" and not Senders.of(fabric, node).alike:
+    if policy == "lpt" and not Senders.of(fabric, node).equal_nics:
         costs = Senders.of(fabric, node).costs
         return "lpt_unequal", {}, [costs.tx, costs.rx]
     return policy.replace("-", "_"), {"WEIGHT": PAIR_WEIGHT}, []

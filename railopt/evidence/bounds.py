@@ -28,6 +28,7 @@ import numpy as np
 
 from railopt.base.arrays import Floats, Ints, total
 from railopt.base.errors import Infeasible
+from railopt.base.kernels import kernel
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import SIDES
@@ -54,15 +55,33 @@ class Bound:
         return {"kind": "node", "node": self.node, "side": self.side, "witness": self.witness}
 
 
+@kernel
+def _best_pigeonhole(prefix: Ints, rails: int) -> tuple[int, int, int]:
+    """(bound, l, k) that maximises ceil(sum of the lam smallest of the l largest / k), where lam is
+    k (l div rails) + min(k, l mod rails).
+
+    prefix int64 [n + 1]: sums of sizes in descending order.  Ties keep the first, and all chunks on
+    all rails (the average) comes first.
+    """
+    n = prefix.size - 1
+    best, jobs, some = (prefix[n] + rails - 1) // rails, n, rails
+    for l in range(1, n + 1):
+        whole, rest = l // rails, l % rails
+        for k in range(1, rails + 1):
+            lam = k * whole + min(k, rest)
+            held = prefix[l] - prefix[l - lam]
+            if held > best * k:
+                best, jobs, some = (held + k - 1) // k, l, k
+    return best, jobs, some
+
+
 def pigeonhole(sizes: Ints, rails: int) -> tuple[int, Witness]:
     """The best pigeonhole bound, in bytes, for sizes in descending order on `rails` equal rails."""
-    from railopt.evidence.pigeonhole import best_pigeonhole
-
     if not len(sizes):
         return 0, {"kind": "average"}
     unit = int(np.gcd.reduce(sizes))
     prefix = np.concatenate([[0], np.cumsum(sizes // unit)])
-    bound, jobs, some = best_pigeonhole(prefix, rails)
+    bound, jobs, some = _best_pigeonhole(prefix, rails)
     return int(bound) * unit, {"kind": "pigeonhole", "jobs": int(jobs), "rails": int(some)}
 
 

@@ -21,13 +21,11 @@ class Status(StrEnum):
     known        something attains the bound, which has a witness that the checker accepts
     claimed      something attains the bound, which rests on a solver's word
     open         the optimum lies somewhere from the bound to the value
-    infeasible   nothing satisfies the constraints at all
     """
 
     KNOWN = "known"
     CLAIMED = "claimed"
     OPEN = "open"
-    INFEASIBLE = "infeasible"
 
 
 @dataclass(frozen=True)
@@ -75,12 +73,12 @@ class Bracket:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: exact numbers as "p/q"; the status under the key "optimum"."""
-        exists, certified = self.status is not Status.INFEASIBLE, self.certified_bound
+        certified = self.certified_bound
         return {
             "value": None if self.value is None else str(self.value),
-            "bound": str(self.bound) if exists else None,
+            "bound": str(self.bound),
             "certified_bound": None if certified is None else str(certified),
-            "gap": str(self.gap) if exists else None,
+            "gap": str(self.gap),
             "optimum": str(self.status),
             "by": self.by,
         }

@@ -2,8 +2,8 @@
 
 nccl-tests matrix   whitespace-separated square matrix of bytes, `[i][j]` from rank i to rank j
                     (what NCCL_TESTS_ALLTOALLV_MATRIX_FILE reads)
-htsim `.cm`         `Nodes n` / `Connections c` / optional `Triggers t`, then one line a connection
-htsim `.topo`       two tiers, one leaf a rail
+htsim `.cm`         `Nodes n` / `Connections c` / optional `Triggers t`, then the connections
+htsim `.topo`       two tiers, one leaf per rail
 
 A rail fabric in htsim: one htsim node is one NIC, id = rail * M + node, so same-rail flows stay on
 their leaf.
@@ -222,7 +222,7 @@ def cm_to_matrix(text: str, nodes: int, gpus: int, name: str = "connections") ->
     if nics != nodes * gpus:
         raise FormatError(
             f"{name}: {nics} htsim nodes, expected {nodes * gpus} = {nodes} nodes x {gpus} GPUs "
-            f"(one NIC a GPU)"
+            f"(one NIC per GPU)"
         )
     sums: dict[tuple[int, int], int] = {}
     for src, dst, size, *_ in connections:
@@ -254,7 +254,7 @@ def matrix_to_cm(matrix: Ints, nodes: int) -> str:
 def format_topo(
     nodes: int, rails: int, gbps: int, latency_ns: int, uplinks: int | None = None
 ) -> str:
-    """A rail fabric as an htsim topology: one leaf a rail, `uplinks` (default `nodes`) links up
+    """A rail fabric as an htsim topology: one leaf per rail, `uplinks` (default `nodes`) links up
     from each.
     """
 
@@ -297,7 +297,7 @@ _TOPO_KEYS = {
 
 
 def parse_topo(text: str, name: str = "topology") -> Topology:
-    """Text of a two-tier `.topo`, one leaf a rail."""
+    """Text of a two-tier `.topo`, one leaf per rail."""
     values: dict[str, int] = {}
     tier = ""
     for line in text.splitlines():
@@ -329,7 +329,7 @@ def parse_topo(text: str, name: str = "topology") -> Topology:
     nics, tiers, nodes, uplinks, gbps, latency_ns = (values[key] for key in needed)
     if tiers != 2 or nodes == 0 or nics % nodes:
         raise FormatError(
-            f"{name}: {tiers} tiers, {nics} NICs under leaves of {nodes}: not one leaf a rail"
+            f"{name}: {tiers} tiers, {nics} NICs under leaves of {nodes}: not one leaf per rail"
         )
     rails = nics // nodes
     if (down := values.get("tier 1 Radix_Down", rails)) != rails:

@@ -266,7 +266,8 @@ def _from_frame(frame: Any, ranks: int) -> Array:
     if sorted(lower) == sorted(LONG):
         named = {low: frame[column] for low, column in zip(lower, frame.columns, strict=True)}
         src, dst, size = (
-            frozen(whole(named[column].to_numpy(), column), np.int64, column, 1) for column in LONG
+            frozen(as_integers(named[column].to_numpy(), column), np.int64, column, 1)
+            for column in LONG
         )
         return scatter(src, dst, size, ranks)
     index = getattr(frame, "index", None)
@@ -276,7 +277,7 @@ def _from_frame(frame: Any, ranks: int) -> Array:
     return np.asarray(frame.to_numpy())
 
 
-def whole(array: Array, name: str) -> Array:
+def as_integers(array: Array, name: str) -> Array:
     """Floats that are whole numbers as int64; other floats are refused, other types kept."""
     if array.dtype.kind != "f":
         return array

@@ -56,7 +56,7 @@ MAX_NAME = 255  # characters of a host or device
 
 @dataclass(frozen=True)
 class Spine:
-    """The tier above the rail switches: `uplinks` links a rail switch, each of `rate` bytes per
+    """The tier above the rail switches: `uplinks` links per rail switch, each of `rate` bytes per
     second.
     """
 
@@ -463,7 +463,7 @@ DEFAULTS = {
     "link": "400Gb/s",
     "gpus": "as many GPUs as rails",
     "inside": "GPUs and NICs in their usual order, scale-up a crossbar",
-    "scaleup": "450GB/s a GPU",
+    "scaleup": "450GB/s per GPU",
     "latency": "1us",
 }
 

@@ -9,7 +9,7 @@
 is ours.
 FAST: arXiv 2505.09764, MangoBoost/FAST 0712d29, amd/test_alltoall.cpp.  Pro-Prophet: arXiv
 2411.10003, king0722/Pro-Prophet.  The draws are railopt's own
-(`railopt.base.dice`), so a seed gives the same bytes for ever, and not the bytes of the authors'
+(`railopt.base.dice`), so a seed always gives the same bytes, and not the bytes of the authors'
 generators.
 """
 

@@ -5,7 +5,7 @@
     maxvio     lognormal popularity whose most popular expert lies so far above the mean
     drift      lognormal popularity that changes from step to step
 
-Experts lie on the GPUs in order.  A seed and a step give the same tokens for ever, for any cut of
+Experts lie on the GPUs in order.  A seed and a step always give the same tokens, for any cut of
 so many GPUs into nodes.
 """
 
@@ -59,7 +59,7 @@ class Routed:
     """A layer's routing, token by token: each token chooses `top` different experts.
 
     experts   lie on the GPUs in order; `top` are at most half of them
-    tokens    a GPU; with `ragged` above 0 anything from (1 - ragged) to (1 + ragged) times as many
+    tokens    per GPU; with `ragged` above 0 from (1 - ragged) to (1 + ragged) times as many
     dedup     node: a token goes once to a node, gpu: once to a GPU, none: once for each expert
     hidden    bytes of a token
     step      of training or serving: the same seed, other tokens
@@ -332,10 +332,10 @@ def _way(seed: int, experts: int, drift: float) -> list[tuple[int, Floats]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift(Routed):
-    """Popularity e^(sigma x) whose x goes its way: x' = (1 - drift) x + sqrt(1 - (1 - drift)^2) y
-    with a standard normal y at every step, so that it is as skewed at any time.
+    """Popularity e^(sigma x) whose x changes at random: x' = (1 - drift) x + sqrt(1 - (1 -
+    drift)^2) y with a standard normal y at every step, so that it is as skewed at any time.
 
-    drift   0: the same popularity for ever; 1: a new one at every step
+    drift   0: the same popularity at all steps; 1: a new one at every step
     """
 
     sigma: float = 1.0

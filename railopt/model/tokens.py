@@ -138,7 +138,7 @@ class Tokens(Value):
                     f"{everywhere - 1}"
                 )
         pair, sets = _sent(fabric, own, needs, dedup)
-        pair, sets, number = _alike(pair, sets, fabric)
+        pair, sets, number = _distinct(pair, sets, fabric)
         src_gpu, dst = np.divmod(pair, fabric.nodes)
         bits = [sets[gpu // _BITS] >> (gpu % _BITS) & 1 for gpu in range(fabric.gpus)]
         targets = np.stack(bits, axis=1).astype(np.bool_)
@@ -201,7 +201,7 @@ def _sent(
     return pair, [np.bitwise_or.reduceat(np.where(word == w, bits, 0), first) for w in words]
 
 
-def _alike(pair: Ints, sets: list[Ints], fabric: Fabric) -> tuple[Ints, list[Ints], Ints]:
+def _distinct(pair: Ints, sets: list[Ints], fabric: Fabric) -> tuple[Ints, list[Ints], Ints]:
     """The same without repetition, in order, and how often each was there."""
     if (fabric.nodes**2 * fabric.gpus).bit_length() + fabric.gpus <= _BITS:  # both fit into a key
         key, number = np.unique(pair << fabric.gpus | sets[0], return_counts=True)

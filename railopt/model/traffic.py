@@ -83,7 +83,9 @@ class Traffic(Value):
                 f"traffic is {array.shape[0]} x {array.shape[1]}, expected {gpus} x {gpus} "
                 f"({fabric.nodes} nodes x {fabric.gpus} GPUs)"
             )
-        return cls(frozen(tabular.whole(array, "traffic"), np.int64, "traffic", 2), fabric.nodes)
+        return cls(
+            frozen(tabular.as_integers(array, "traffic"), np.int64, "traffic", 2), fabric.nodes
+        )
 
     @property
     def gpus(self) -> int:
@@ -170,7 +172,7 @@ class Traffic(Value):
             return cls.load(path)
         matrix = _foreign_matrix(path, nodes, gpus)
         try:
-            return cls(tabular.whole(matrix, "traffic"), nodes)
+            return cls(tabular.as_integers(matrix, "traffic"), nodes)
         except InputError as error:
             raise type(error)(f"{printable(Path(path).name)}: {error}") from error
 

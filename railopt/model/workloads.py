@@ -12,7 +12,7 @@
                                                a node (`railopt.model.routed`): units, where the
                                                others are traffic
 
-All but those of papers are railopt's own.  A seed gives the same bytes for ever
+All but those of papers are railopt's own.  A seed always gives the same bytes
 (`railopt.base.dice`).
 `from_spec("moe:skew=0.8,seed=1", fabric)` is how the command line names them.
 """

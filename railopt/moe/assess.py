@@ -196,7 +196,7 @@ class PlacementQuestion:
     """What `compare` is asked.
 
     planner       who places, a name of `PLANNERS`
-    replicas      physical experts a layer, homes included
+    replicas      physical experts per layer, homes included
     groups, previous, limit_s  see `PlacementProblem`
     even_slots    round replicas of `replicate` up until every GPU has the same number, as servers
                   want it
@@ -212,7 +212,7 @@ class PlacementQuestion:
                   (None: the same)
     model         a preset whose dimensions count, or None for the trace's own
     gpu_flops     FLOP/s that a GPU reaches
-    tokens        tokens a rank, where the trace does not say
+    tokens        tokens per rank, where the trace does not say
     rule          which replica a token goes to; None: "even" for `replicate`, else "home"
     chunk         largest chunk on the rails; None: see `usual_chunk`
     move_weight   what sending a copy weighs when planning
@@ -443,7 +443,7 @@ class _Planning(NamedTuple):
         return self.model.devices if active is None else int(active.sum())
 
     def slots(self, placement: Placement) -> int:
-        """Physical experts a layer that fill every GPU as the fullest one is."""
+        """Physical experts per layer that fill every GPU as the fullest one is."""
         return int(placement.holds.sum(axis=2).max()) * self.on
 
     def eplb(self, trial: Fold, replicas: int) -> Int32s:

@@ -15,9 +15,9 @@ class Preset:
     """One model.
 
     layers        MoE layers (DeepSeek's first dense layers are left out)
-    experts       routed experts a layer; top_k of them serve a token
+    experts       routed experts per layer; top_k of them serve a token
     hidden, ffn   width of a token and of one expert
-    matrices      weight matrices an expert: 3 where it is gated (SwiGLU), 2 otherwise
+    matrices      weight matrices per expert: 3 where it is gated (SwiGLU), 2 otherwise
     dense_params  other parameters of such a layer that every token passes: attention and shared
                   experts
     groups        expert groups of the router; 1 where it has none
@@ -69,7 +69,7 @@ class Preset:
         used evenly.
         """
         if not 1e6 <= gpu_flops <= 1e21:
-            raise InputError(f"{gpu_flops:g} FLOP/s a GPU: expected 1e6 to 1e21")
+            raise InputError(f"{gpu_flops:g} FLOP/s per GPU: expected 1e6 to 1e21")
         return TimeModel.rails(
             fabric,
             token_bytes=self.token_bytes(width),

@@ -16,11 +16,11 @@ from railopt.model.plan import Plan
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
 from railopt.policies import outside
-from railopt.policies.equitable import equitable
-from railopt.policies.even_excess import even_excess
+from railopt.policies.equitable_colouring import equitable
+from railopt.policies.excess import even_excess
 from railopt.policies.fixed import hashed, own_nic, pxn, random, rotate, round_robin
-from railopt.policies.lpt import lpt, lpt_global, lpt_local
-from railopt.policies.spill import SCALE_UP, spill
+from railopt.policies.longest_first import lpt, lpt_global, lpt_local
+from railopt.policies.spilling import SCALE_UP, spill
 
 __all__ = ["KNOWN", "POLICIES", "Policy", "plan", "policy_code", "policy_named", "policy_names"]
 

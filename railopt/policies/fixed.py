@@ -24,6 +24,7 @@ from railopt.base.errors import InputError
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
+from railopt.policies import rounds
 from railopt.policies.common import check_alive, costs, make_plan
 
 __all__ = ["hashed", "own_nic", "own_rails", "pxn", "random", "rotate", "round_robin"]
@@ -65,8 +66,6 @@ def rotate(fabric: Fabric, chunks: Chunks) -> Plan:
 
 
 def _in_turn(fabric: Fabric, chunks: Chunks, turned: bool, name: str) -> Plan:
-    from railopt.policies import rounds
-
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
     rounds.round_robin(chunks.src, chunks.dst, costs(fabric), turned, rail)

@@ -25,10 +25,10 @@ from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
 from railopt.policies.common import Columns
 from railopt.policies.cutting import Cut, cut_rows, room_for
-from railopt.policies.even_excess import EvenSenders
+from railopt.policies.excess import EvenSenders
 from railopt.policies.fixed import own_rails
-from railopt.policies.lpt import Senders
-from railopt.policies.spill import FastSpill, spill
+from railopt.policies.longest_first import Senders
+from railopt.policies.spilling import FastSpill, spill
 
 __all__ = ["NodePlan", "Planner", "joined_plan"]
 

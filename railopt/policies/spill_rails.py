@@ -196,11 +196,11 @@ def press(
         width, rest = 0, kept >> window
         while rest:
             width, rest = width + 1, rest >> 1
-        _settle(units, costs, busy, kept - (1 << width), width, rail)
+        _move_units(units, costs, busy, kept - (1 << width), width, rail)
 
 
 @part
-def _settle(
+def _move_units(
     units: SpillUnits, costs: Costs, busy: tuple[Array, Array], foot: int, width: int, rail: Array
 ) -> int:
     """One round in which every unit takes its best rail; how many changed theirs.

@@ -1,4 +1,4 @@
-"""A traffic on a healthy and a degraded fabric: two bars a policy."""
+"""A traffic on a healthy and a degraded fabric: two bars per policy."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def _box(axis: Any, x: float, width: float, quartiles: Sequence[float], policy: 
 
 @printed
 def gap_by_nodes(rows: Sequence[Row], *, width: float = PAGE) -> Figure:
-    """Median gap against the number of nodes, a line a policy."""
+    """Median gap against the number of nodes, one line per policy."""
     policies, sizes = order(rows, "policy"), order(rows, "nodes")
     made, axes = blank(width, max(2.8, 0.45 * width))
     axis, table = axes[0, 0], []

@@ -1,4 +1,4 @@
-"""Gap against chunk size: one line a policy."""
+"""Gap against chunk size: one line per policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heat maps of rail loads: node by rail, sent and received, one pair a policy."""
+"""Heat maps of rail loads: node by rail, sent and received, one pair per policy."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.answers.gap import GapReport
 from railopt.base.arrays import Floats, Ints
 from railopt.report.style import PAGE, blank, grid_of, printed
+from railopt.solver.outcome import Outcome
 from railopt.sweep.results import Row
 from railopt.sweep.spec import fabric_of
 
@@ -30,7 +30,7 @@ class NicLoads(NamedTuple):
     received: Floats
 
 
-def of_report(report: GapReport) -> NicLoads:
+def of_report(report: Outcome) -> NicLoads:
     """Time of every NIC over the bound."""
     plan = report.plan
     sides = (over(plan.loads(side), plan.fabric.rates(side), report.bound) for side in SIDES)

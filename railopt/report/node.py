@@ -43,7 +43,7 @@ def groups(inside: Inside) -> list[GpuGroup]:
 
 
 def node_lines(fabric: Fabric, node: int = 0) -> list[str]:
-    """A node as text, a line a GPU or rail; "+" joins every GPU to every rail beside it."""
+    """A node as text, one line per GPU or rail; "+" joins every GPU to every rail beside it."""
     whole_number(node, "node", 0, fabric.nodes - 1)
     return [
         f"scale-up: {_scaleup(fabric)}",
@@ -53,7 +53,7 @@ def node_lines(fabric: Fabric, node: int = 0) -> list[str]:
 
 
 def _group(fabric: Fabric, node: int, group: GpuGroup) -> Iterator[str]:
-    """The lines of a group: drawn where every GPU is near every rail, else a line a rail."""
+    """The lines of a group: drawn where every GPU is near every rail, else one line per rail."""
     near = fabric.node.near
     width = len(f"GPU {fabric.gpus - 1}")
     names = [f" {name}" for name in fabric.devices] or [""] * fabric.rails
@@ -82,7 +82,7 @@ def _rate(fabric: Fabric, node: int, rail: int) -> str:
 def _scaleup(fabric: Fabric) -> str:
     pair = fabric.node.pair
     pairs = "any pair at that rate" if pair is None else f"a pair at most {pair / 10**9:g}GB/s"
-    return f"{fabric.scaleup / 10**9:g}GB/s a GPU, {pairs}"
+    return f"{fabric.scaleup / 10**9:g}GB/s per GPU, {pairs}"
 
 
 def _far(fabric: Fabric) -> Iterator[str]:

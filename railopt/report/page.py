@@ -260,7 +260,7 @@ def _summary(given: Sequence[Row]) -> str:
             "instances",
             "median gap %",
             "largest gap %",
-            "proved optimal",
+            "optimal",
             "receive is the worse side",
         ],
         rows,

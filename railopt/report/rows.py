@@ -48,8 +48,8 @@ def problem(row: Row) -> str:
 
 
 def newest(rows: Sequence[Row]) -> list[Row]:
-    """One row a problem and policy, the last that was started, held against the best bound that any
-    of them, older ones too, knows of its problem.
+    """One row per problem and policy, the last that was started, held against the best bound that
+    any of them, older ones too, knows of its problem.
     """
     ordered = [(problem(row), row) for row in sorted(rows, key=lambda row: row["started"])]
     kept = {(of, row["instance"]["policy"]): row for of, row in ordered}

@@ -69,10 +69,10 @@ def _within(rows: Sequence[Row]) -> str:
     """How far rows of one policy are from the best possible, and how many are it."""
     optimal, count = sum(row["optimal"] for row in rows), len(rows)
     if optimal == count:
-        return f"proved optimal in its {count} instances"
+        return f"optimal in its {count} instances"
     largest = at_most(_largest(rows))
     return (
-        f"at most {largest} % above the best possible plan in its {count} instances and proved "
+        f"at most {largest} % above the best possible plan in its {count} instances and "
         f"optimal in {optimal}"
     )
 
@@ -82,9 +82,9 @@ def _unknown(rows: Sequence[Row]) -> str:
     best: dict[str, set[str]] = {}
     for row in rows:
         best.setdefault(problem(row), set()).add(row["optimum"])
-    unproved = [known for known in best.values() if "known" not in known]
-    claimed = sum("claimed" in known for known in unproved)
-    text = f"the best possible time itself is open in {len(unproved) - claimed} of {len(best)}"
+    unknown = [known for known in best.values() if "known" not in known]
+    claimed = sum("claimed" in known for known in unknown)
+    text = f"the best possible time itself is open in {len(unknown) - claimed} of {len(best)}"
     solver = f", and a solver's word in {claimed}" if claimed else ""
     return f"{text} problems{solver}"
 

@@ -10,7 +10,7 @@ from typing import Any
 from railopt.moe.weigh import Weighed
 from railopt.report.style import PAGE, blank, legend_above, printed
 
-CHARACTERS = 13  # of a title, an inch
+CHARACTERS = 13  # of a title, per inch
 
 
 @printed

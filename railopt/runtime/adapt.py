@@ -10,9 +10,8 @@ seconds. A NIC that is slow has no link that does well, a NIC with a slow peer h
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -34,18 +33,6 @@ THRESHOLD = 0.1
 WEIGHT = 0.8
 PATIENCE = 8, 64  # runs before a NIC that does what it should is offered more, and at most
 SHORTEST_S = 1e-4  # a link that took less shows its latency, not its rate
-
-
-@dataclass(frozen=True)
-class AdaptedPlan:
-    """A plan that was made again before run `run` (0 is the first), and for which fabric."""
-
-    run: int
-    plan: Plan
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON values; `makespan` is exact."""
-        return {"run": self.run, "digest": self.plan.digest, "makespan": self.plan.makespan}
 
 
 class Adapter:

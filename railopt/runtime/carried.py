@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.runtime.adapt import AdaptedPlan, Adapter
+from railopt.runtime.adapt import Adapter
 from railopt.runtime.senders import SENDERS, SenderConfig
 from railopt.runtime.senders.carrier import Carrier
 from railopt.runtime.senders.report import LinkFault, RailReport, Report
@@ -20,13 +21,14 @@ SHARED = 1 << 16
 class Carried:
     """Runs of one plan: `nodes[k][i]` is process k's report of run i (loopback: one process). In a
     world of more than SHARED links other processes' reports come without them. `replans` are the
-    plans that an adapter made of it. Where not every run was kept, there is one report of all.
+    plans that an adapter made of it, by the run (0 is the first) before which it made them. Where
+    not every run was kept, there is one report of all.
     """
 
     sender: str
     plan: Plan
     nodes: tuple[tuple[Report, ...], ...]
-    replans: tuple[AdaptedPlan, ...] = ()
+    replans: Mapping[int, Plan] = field(default_factory=dict)
 
     @property
     def wrong(self) -> int:
@@ -40,7 +42,10 @@ class Carried:
             "policy": self.plan.policy,
             "digest": self.plan.digest,
             "makespan": self.plan.makespan,
-            "replans": [replan.as_dict() for replan in self.replans],
+            "replans": [
+                {"run": run, "digest": plan.digest, "makespan": plan.makespan}
+                for run, plan in self.replans.items()
+            ],
             "nodes": [[report.as_dict() for report in runs] for runs in self.nodes],
         }
 
@@ -119,7 +124,7 @@ def carry(
         _check_adapter(adapter, plan, links)
     with SENDERS[sender].opened(config) as carrier:
         kept: list[list[Report]] = []
-        replans, present = [], plan
+        replans, present = dict[int, Plan](), plan
         for run in range(1, iters + 1):
             mine = carrier.carry(present)
             reports = _all(carrier, mine, links)
@@ -130,9 +135,9 @@ def carry(
                 kept[0] = _folded(kept[0], reports, run)
             if adapter is not None and adapter.learn(present, reports) and run < iters:
                 present = adapter.plan(present)
-                replans.append(AdaptedPlan(run, present))
+                replans[run] = present
                 config.say(f"after run {run} the plan is made again: {adapter.changes()}")
-    return Carried(sender, plan, tuple(zip(*kept, strict=True)), tuple(replans))
+    return Carried(sender, plan, tuple(zip(*kept, strict=True)), replans)
 
 
 def _folded(before: list[Report], now: list[Report], run: int) -> list[Report]:

@@ -1,14 +1,14 @@
 """What NICs carried between two readings: of their ports' counters, or of railopt's own metrics.
 
-A reading is a file, or a folder of files.  Of ports there is a file a node, named by its host, with
-what the kernel counts, as `grep` prints it
+A reading is a file, or a folder of files.  Of ports there is one file per node, named by its host,
+with what the kernel counts, as `grep` prints it
 
     grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/*,hw_counters/*} > gpu01.txt
 
 or as node_exporter exposes it.  Bytes are needed; ticks of waiting and errors are read where they
 are there.  Its words of four bytes are counted as bytes here.  The host is the
 file's name without one of SUFFIXES: 10.0.0.1 is one.  Metrics are those of
-`railopt.runtime.metrics`, one file a process; they begin with nothing counted.
+`railopt.runtime.metrics`, one file per process; they begin with nothing counted.
 """
 
 from __future__ import annotations

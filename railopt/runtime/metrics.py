@@ -197,7 +197,7 @@ class Metrics:
 
 
 def _planned_rates(plan: Plan) -> dict[Place, float]:
-    """(node, peer, rail) -> bytes a second, of links that the plan uses."""
+    """(node, peer, rail) -> bytes per second, of links that the plan uses."""
     chunks, fabric = plan.chunks, plan.fabric
     pair = chunks.src.astype(np.int64) * fabric.nodes + chunks.dst
     places, link = np.unique(pair * fabric.rails + plan.rail, return_inverse=True)

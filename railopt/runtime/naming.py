@@ -84,12 +84,12 @@ class Naming(NamedTuple):
 
     def completed(self, names: Sequence[str]) -> Naming:
         """The same, with the devices of these names where none were given."""
-        found = in_natural_order([self._apart(name)[1] for name in names])
+        found = in_natural_order([self._parsed(name)[1] for name in names])
         return self._replace(devices=self.devices or found)
 
     def places(self, names: Sequence[str]) -> list[Place]:
         """Of names such as `gpu01-mlx5_0` or `gpu01_mlx5_0_tx`, with a host of `hosts` in front."""
-        found = [self._apart(name) for name in names]
+        found = [self._parsed(name) for name in names]
         devices = self.completed(names).devices
         if len(devices) > MAX_RAILS:
             raise InputError(f"{len(devices)} devices: expected at most {MAX_RAILS}, one per rail")
@@ -102,7 +102,7 @@ class Naming(NamedTuple):
                 )
         return [Place(node, rail[device], side) for node, device, side in found]
 
-    def _apart(self, name: str) -> tuple[int, str, str]:
+    def _parsed(self, name: str) -> tuple[int, str, str]:
         """(node, device, side) of a name; of hosts that fit, the longest is meant."""
         fits = [
             host

@@ -42,7 +42,7 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class LinkTimes:
-    """Start-up in microseconds and microseconds a MB (1e6 bytes), between servers and inside
+    """Start-up in microseconds and microseconds per MB (1e6 bytes), between servers and inside
     one.
     """
 
@@ -149,8 +149,8 @@ def inside(
     pieces: Pieces, stages: int, nodes: int, m: int, alpha: float, beta: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """What the pieces of a schedule (see `cut`: tile by tile, stage by stage) cost inside servers
-    of m GPUs: the parts of an `InsideTimes`, as a plain tuple, because numba crashes where Ctrl-C
-    strikes while it makes a named one for Python.
+    of m GPUs: the parts of an `InsideTimes`, as a plain tuple, because numba crashes if Ctrl-C
+    arrives while it makes a named one for Python.
     """
     balance, after, whole = np.zeros(stages), np.zeros(stages), np.zeros(nodes)
     arrived = np.zeros((nodes, m, m), np.int64)

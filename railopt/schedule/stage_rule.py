@@ -1,4 +1,4 @@
-"""Whether a staged plan keeps the rule of stages: one peer a NIC, a stage and a direction."""
+"""Whether a staged plan keeps the rule of stages: one peer per NIC, stage and direction."""
 
 from __future__ import annotations
 

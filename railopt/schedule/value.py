@@ -52,7 +52,7 @@ class Schedule(Value):
     order  how the stages were ordered by length
 
     GPU r of every server owns NIC r; each transfer is split evenly over the rails (see `pieces`),
-    so a GPU sends to at most one and receives from at most one peer a stage.
+    so a GPU sends to at most one and receives from at most one peer per stage.
     """
 
     fabric: Fabric
@@ -287,7 +287,7 @@ class Schedule(Value):
 
 
 def require_two_levels(fabric: Fabric, traffic: Traffic) -> None:
-    """Two-level schedules need servers of equal size, one NIC a GPU, and rails that are all
+    """Two-level schedules need servers of equal size, one NIC per GPU, and rails that are all
     alike.
     """
     if (traffic.nodes, traffic.gpus) != (fabric.nodes, fabric.gpus):
@@ -297,8 +297,8 @@ def require_two_levels(fabric: Fabric, traffic: Traffic) -> None:
         )
     if fabric.gpus != fabric.rails:
         raise InputError(
-            f"{fabric.gpus} GPUs and {fabric.rails} NICs a server: a two-level schedule needs one "
-            "NIC a GPU (use railopt plan, which has no such rule)"
+            f"{fabric.gpus} GPUs and {fabric.rails} NICs per server: a two-level schedule needs "
+            "one NIC per GPU (use railopt plan, which has no such rule)"
         )
     if not fabric.node.in_line:
         raise InputError(

@@ -22,7 +22,7 @@ PAYLOAD = Fraction(4086, 4150)
 
 ROCE_INCAST = Fraction(67, 10_000)
 """Receive time lost for each sender beyond the first, fitted to one packet-level figure: direct
-per-flow ECMP over 8 x 8 NICs, 56 senders a receiver, takes 423 us with RoCE + PFC where a
+per-flow ECMP over 8 x 8 NICs, 56 senders per receiver, takes 423 us with RoCE + PFC where a
 receiver-driven transport takes 359 us."""
 
 

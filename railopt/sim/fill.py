@@ -47,7 +47,7 @@ class Ports(NamedTuple):
     number: Array  # int64 [ports]: flows that are active
     demand: Array  # float64 [ports]: their weight x cost
     gone: Array  # bool [flows]: finished
-    left: Array  # float64 [ports]: capacity that nobody has yet
+    left: Array  # float64 [ports]: capacity that no flow has yet
     rising: Array  # int64 [ports]: flows that have no rate yet
     pull: Array  # float64 [ports]: their weight x cost
     keys: Array  # float64 [ports], the heap
@@ -144,7 +144,7 @@ def _sink(keys: Array, heap: Array, count: int, key: float, port: int) -> None:
 
 
 @part
-def _settle(f: int, rate: float, net: Net, ports: Ports) -> None:
+def _take_rate(f: int, rate: float, net: Net, ports: Ports) -> None:
     """Flow f has its rate: take it from every port it crosses."""
     ports.rated_in[f] = ports.fills[0]
     for e in range(net.first[f], net.first[f + 1]):
@@ -169,7 +169,7 @@ def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> Non
             senders = int(np.ceil(ports.demand[p] - 1e-9))
             ports.left[p] *= net.goodput[min(senders, net.goodput.size - 1)]
     for i in range(fixed.size):
-        _settle(fixed[i], rate[fixed[i]], net, ports)
+        _take_rate(fixed[i], rate[fixed[i]], net, ports)
     count = np.int64(0)
     for i in range(among.size):
         p = among[i]
@@ -186,13 +186,13 @@ def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> Non
                 )  # others got their rates meanwhile and left more for its flows
                 continue
             level = share
-            _settle_members(p, level, net, rate, ports)
+            _rate_members(p, level, net, rate, ports)
         count -= 1
         _sink(ports.keys, ports.heap, count, ports.keys[count], ports.heap[count])
 
 
 @part
-def _settle_members(p: int, level: float, net: Net, rate: Array, ports: Ports) -> None:
+def _rate_members(p: int, level: float, net: Net, rate: Array, ports: Ports) -> None:
     """Port p is full: its rising flows get their share of `level`; finished flows are dropped from
     its list.
     """
@@ -205,5 +205,5 @@ def _settle_members(p: int, level: float, net: Net, rate: Array, ports: Ports) -
         kept += 1
         if ports.rated_in[f] != ports.fills[0]:
             rate[f] = net.weight[f] * level
-            _settle(f, rate[f], net, ports)
+            _take_rate(f, rate[f], net, ports)
     ports.end[p] = kept

@@ -320,5 +320,5 @@ def joined(key: Ints, span: int, size: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     order, first = graph.rows_by_key(key, span)
     sent = np.concatenate([[0], np.cumsum(size[order])])
     mark = sent[1:] - np.repeat(sent[first[:-1]], np.diff(first))
-    mark.flags.writeable = False  # so that nobody copies it
+    mark.flags.writeable = False  # so that it is not copied
     return order, first, mark, np.diff(sent[first])

@@ -1,10 +1,10 @@
 """A plan as flows: every connection (sender, receiver, rail) is one, its chunks go one after the
 other.
 
-That is what a sender with one queue pair a peer and rail does, and why 1M chunks are no more flows
-than their connections.  A chunk crosses the transmit NIC of its sender and the receive NIC of its
-receiver; what of it is moved between GPUs (`railopt.model.moves`) crosses scale-up ports, at the
-same time or before and after (`railopt.sim.node`).
+That is what a sender with one queue pair per peer and rail does, and why 1M chunks are no more
+flows than their connections.  A chunk crosses the transmit NIC of its sender and the receive
+NIC of its receiver; what of it is moved between GPUs (`railopt.model.moves`) crosses scale-up
+ports, at the same time or before and after (`railopt.sim.node`).
 
 Scale-up ports that can't fill up even with all NICs of their node at full rate are left out: the
 rails are then independent.  Where they can fill up, a connection is one flow a source GPU and set

@@ -104,13 +104,13 @@ def scaleup_can_fill(fabric: Fabric, chunks: Chunks) -> bool:
     owns = np.arange(fabric.gpus)[:, None] == fabric.node.owner
     alone = near & (near.sum(axis=0) == 1)
     copies = max(1, int(needed_by(fabric, chunks).sum(axis=1).max(initial=1)))
-    out = fabric.tx @ _whole(~near) + copies * (fabric.rx @ _whole(near | owns))
-    into = fabric.tx @ _whole(owns) + fabric.rx @ _whole(~alone)
+    out = fabric.tx @ _as_int64(~near) + copies * (fabric.rx @ _as_int64(near | owns))
+    into = fabric.tx @ _as_int64(owns) + fabric.rx @ _as_int64(~alone)
     narrowest = min(fabric.scaleup, fabric.node.pair or fabric.scaleup)
     return max(int(out.max()), int(into.max())) > narrowest
 
 
-def _whole(places: Array) -> Ints:
+def _as_int64(places: Array) -> Ints:
     """int64 [rails, gpus] from truth values [gpus, rails]."""
     return np.ascontiguousarray(places.T).astype(np.int64)
 

@@ -1,9 +1,9 @@
 """A timeline as trace events (Chrome's JSON), which Perfetto and chrome://tracing show.
 
-One process a node, one thread a transmit NIC; flows that share a NIC at the same time lie on lanes
-of their own.  A process of its own has a counter a rail: GB/s over equal slices of the run.  What
-moves inside nodes, before or after a rail, is not shown.  Times are microseconds, as the format
-wants them.
+One process per node, one thread per transmit NIC; flows that share a NIC at the same time lie on
+lanes of their own.  A process of its own has one counter per rail: GB/s over equal slices of the
+run.  What moves inside nodes, before or after a rail, is not shown.  Times are microseconds, as the
+format wants them.
 """
 
 from __future__ import annotations

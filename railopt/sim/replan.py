@@ -111,7 +111,7 @@ def simulate_replanned(
         if len(rows) or not parts:
             part = _run(setting, made, rows, begun, till)
             parts.append(part)
-            again |= _settle(setting, part, arrived, size)
+            again |= _record_arrivals(setting, part, arrived, size)
         rest = np.flatnonzero(arrived < 0)
         if till is None or not len(rest):
             break
@@ -187,7 +187,7 @@ def _left(flows: Flows, order: Ints, unsent: Ints, count: int) -> Ints:
     return left
 
 
-def _settle(setting: _Course, part: _Part, arrived: Ints, size: Ints) -> Bools:
+def _record_arrivals(setting: _Course, part: _Part, arrived: Ints, size: Ints) -> Bools:
     """Write down when chunks arrived, and the bytes that are still to be sent; bool [chunks]: those
     to be sent again from the first of them, because a NIC died under them.
     """

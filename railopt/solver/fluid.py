@@ -38,7 +38,7 @@ Flow = dict[tuple[int, int, int], Fraction]
 
 @dataclass(frozen=True)
 class Fluid:
-    """The optimum of divisible traffic, in exact seconds, always proved.
+    """The optimum of divisible traffic, in exact seconds, always known.
 
     split        bytes of (sender, receiver, rail)
     certificate  the split, and prices that prove that nothing is faster
@@ -217,7 +217,7 @@ def _certified(fabric: Fabric, demand: Ints, split: Flow, prices: dict[Cell, Fra
     bracket = Bracket(value, value, Status.KNOWN, witness, "fluid")
     certificate = Certificate.fluid(fabric, demand, bracket, flow)
     verdict = certificate.check()
-    if not verdict.proved:
+    if not verdict.optimal:
         raise NotProved(f"the fluid optimum could not be proved: {verdict.message}")
     return Fluid(bracket, split, certificate)
 

@@ -1,43 +1,45 @@
-"""What a solver answers: the best plan, what no plan can beat, and on whose word."""
+"""What `solve` and `gap` answer: a plan, what no plan can beat, and how that is known."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from railopt.base.errors import InputError
 from railopt.base.units import format_time
-from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.bracket import Bracket, Status, gap_between
 from railopt.evidence.certificate import Certificate, certify, save_certificate
-from railopt.model.plan import Plan
+from railopt.model.plan import Bottleneck, Plan
+
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The answer to one coupled problem.  Times are exact seconds.
+    """A plan against the optimum of its chunks.  Times are exact seconds.
 
-    plan      the best plan found; None where no plan exists
+    plan      the plan that was asked about; of `solve`, the best one found
     bracket   the optimum lies from `bound`, whose witness the checker re-checks, unless a back-end
-              claims it, to `value`, the plan's makespan, re-evaluated by railopt whoever found it
+              claims it, to the time of `best`, re-evaluated by railopt whoever found it
+    best      the fastest plan known, maybe `plan`
     time_s    seconds that it took, without those in which kernels were compiled
     notes     what went wrong on the way: back-ends that crashed, hung or lied, by name; an
               interrupt
     """
 
-    plan: Plan | None
+    plan: Plan
     bracket: Bracket
-    time_s: float
+    best: Plan = field(repr=False)
+    time_s: float = 0.0
     notes: tuple[str, ...] = ()
 
     @property
-    def value(self) -> Fraction | None:
-        """The plan's makespan; None where no plan exists."""
-        return self.bracket.value
+    def value(self) -> Fraction:
+        """The plan's makespan, re-evaluated from its chunks."""
+        return self.plan.makespan
 
     @property
     def bound(self) -> Fraction:
@@ -45,66 +47,71 @@ class Outcome:
         return self.bracket.bound
 
     @property
-    def status(self) -> Status:
-        """Of the optimum: known, claimed, open; infeasible, where some chunk has no living
-        rail.
-        """
-        return self.bracket.status
-
-    @property
-    def witness(self) -> Mapping[str, Any]:
-        """Why no plan takes less than `bound`: what the checker re-checks."""
-        return self.bracket.witness
-
-    @property
-    def by(self) -> str:
-        """What found the plan and the bound."""
-        return self.bracket.by
+    def gap(self) -> Fraction:
+        """(value - bound) / bound, of this plan; `bracket.gap` is that of the best one."""
+        return gap_between(self.value, self.bound)
 
     @property
     def optimal(self) -> bool:
-        """The plan is optimal, by a witness that the checker re-checks."""
-        return self.bracket.optimum_known
+        """This plan is optimal: value == bound, by a witness that the checker re-checks."""
+        return self.optimum is Status.KNOWN and self.value == self.bound
 
     @property
-    def gap(self) -> Fraction:
-        """(value - bound) / bound."""
-        return self.bracket.gap
+    def optimum(self) -> Status:
+        """Whether the optimum is known, by whichever plan: then the gap is exact."""
+        return self.bracket.status
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended the solve; the best so far is what this is."""
-        return "interrupted" in self.notes
+        """Whether Ctrl-C ended the solve; this is the best so far."""
+        return INTERRUPTED in self.notes
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        """The NIC that finishes last under this plan."""
+        return self.plan.bottleneck
 
     @cached_property
-    def certificate(self) -> Certificate | None:
-        """The record that `railopt check` re-checks, chunks and rails in full; built on first
-        use.
+    def certificate(self) -> Certificate:
+        """The record that `railopt check` re-checks, chunks and rails in full, with the best plan
+        where that is another; built on first use.
         """
-        return None if self.plan is None else certify(self.plan, self.bracket)
+        return certify(self.plan, self.bracket, self._better)
 
     def save_certificate(self, path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
-        """Write the certificate, with the plan beside it where that is large; the files written."""
-        if self.plan is None:
-            raise InputError("no plan exists, so there is nothing to certify")
-        return save_certificate(self.plan, self.bracket, path, force=force)
+        """Write the certificate, with plans beside it where they are large; the files written."""
+        return save_certificate(self.plan, self.bracket, path, best=self._better, force=force)
+
+    @property
+    def _better(self) -> Plan | None:
+        return None if self.best.makespan == self.value else self.best
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON values: exact times as "p/q" seconds; "optimal" is said of the plan, "optimum"
-        of the problem.
+        """As JSON values: exact times and ratios as "p/q"; "optimal" is said of this plan,
+        "optimum" of the problem.
         """
         return {
+            "policy": self.plan.policy,
+            "chunks": len(self.plan.chunks),
+            "largest_chunk": self.plan.chunks.largest,
             **self.bracket.as_dict(),
+            "value": str(self.value),
+            "gap": str(self.gap),
             "optimal": self.optimal,
-            "witness": dict(self.witness),
+            "best": str(self.bracket.value),
+            "best_gap": str(self.bracket.gap),
             "time_s": round(self.time_s, 6),
+            "max_send": int(self.plan.send.max()),
+            "max_recv": int(self.plan.recv.max()),
+            "bottleneck": self.bottleneck._asdict(),
+            "witness": dict(self.bracket.witness),
             "notes": list(self.notes),
         }
 
     def __str__(self) -> str:
-        if self.value is None:
-            return f"infeasible: {self.by}"
+        worst = self.bottleneck
+        state = "optimal" if self.optimal else f"{float(self.gap) * 100:.3g} % above the bound"
         return (
-            f"{self.status}: {format_time(self.value)} against {format_time(self.bound)} "
-            f"({float(self.gap) * 100:.3g} % above), {self.by}, {self.time_s:.3g} s"
+            f"{self.plan.policy}: {format_time(self.value)} against {format_time(self.bound)}, "
+            f"{state}; slowest: node {worst.node} {worst.side} rail {worst.rail}"
         )

@@ -4,7 +4,7 @@ whatever happens.
 spec       TOML -> instances with content keys
 instance   one instance -> one row
 box        the process that runs instances for a worker, with limits on memory and time
-results    JSON Lines, one file a writer; reading, filtering, merging, exporting
+results    JSON Lines, one file per writer; reading, filtering, merging, exporting
 client     which instances are still to do, and who does them
-progress   a bar on a terminal, a line a minute elsewhere
+progress   a bar on a terminal, one line per minute elsewhere
 """

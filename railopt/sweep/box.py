@@ -138,7 +138,6 @@ def _serve(pipe: Connection, memory: int) -> None:
     from railopt.base.errors import RailoptError
     from railopt.sweep import instance as work
 
-    _warm()
     pipe.send("ready")
     while True:
         try:
@@ -153,14 +152,6 @@ def _serve(pipe: Connection, memory: int) -> None:
             pipe.send(str(error))
         except (Exception, SystemExit) as error:
             pipe.send(f"{type(error).__name__}: {error}")
-
-
-def _warm() -> None:
-    """Import what every instance needs before the clock runs."""
-    from railopt.evidence.pigeonhole import best_pigeonhole
-    from railopt.policies import equal_rails
-
-    del best_pigeonhole, equal_rails
 
 
 _boxes: dict[int, Box] = {}  # of each worker thread

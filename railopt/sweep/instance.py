@@ -33,7 +33,7 @@ def run(instance: Instance) -> dict[str, Any]:
     look_in(instance.folder)
     made = plan(fabric, chunks, instance.policy)
     report = gap(made, limit_s=instance.limit_s)
-    worst = report.bottleneck
+    worst = made.bottleneck
     row: dict[str, Any] = {
         "key": instance.key,
         "instance": instance.described(),

@@ -1,4 +1,4 @@
-"""Progress: a bar with rate, time left and failures on a terminal; one plain line a minute
+"""Progress: a bar with rate, time left and failures on a terminal; one plain line per minute
 elsewhere.
 """
 

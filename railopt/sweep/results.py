@@ -1,4 +1,4 @@
-"""Results: append-only JSON Lines in one folder, one file a writer, flushed a row.
+"""Results: append-only JSON Lines in one folder, one file per writer, flushed after each row.
 
 A row is one line that ends in a checksum and a newline.  A writer that could not finish a line (a
 full disk, a kill) leaves a torn one: the writer cuts it off before it goes on, and readers, who see

@@ -236,8 +236,8 @@ def _points(axes: Mapping[str, list[Any]], further: list[Any]) -> Iterator[dict[
 def _instance(
     values: Mapping[str, Any], options: Mapping[str, Any], contents: Callable[[str], str]
 ) -> Instance:
-    """Checked as far as that is cheap, so that a typing error does not cost a night; `contents`
-    gives the digest of a file, "" where there is none.
+    """Checked as far as that is cheap, so that a typing error is found before the sweep runs;
+    `contents` gives the digest of a file, "" where there is none.
     """
     full = {**_DEFAULTS, **values}
     for key in ("nodes", "rails", "seed"):

@@ -204,7 +204,7 @@ def _scale_up(fabric: Fabric) -> list[Applies]:
     staged = (
         f"stages within {bound} of the optimum (T10c)"
         if hides
-        else "needs B1 >= (m-1) B2, one NIC a GPU and equal rates"
+        else "needs B1 >= (m-1) B2, one NIC per GPU and equal rates"
     )
     return [
         Applies("T10a", enough, why),
@@ -221,9 +221,9 @@ def _inside(fabric: Fabric) -> list[Applies]:
     elif not alive:
         why = "a NIC is dead: what its GPU sends is staged (T14c)"
     else:
-        why = "one NIC a GPU: no plan moves fewer bytes inside nodes than own NICs"
+        why = "one NIC per GPU: no plan moves fewer bytes inside nodes than own NICs"
     return [
-        Applies("T14", own, why if not own else "one NIC a GPU: the excess makes a pair even"),
+        Applies("T14", own, why if not own else "one NIC per GPU: the excess makes a pair even"),
         Applies("T14a", True, "prices bound what plans of any fabric move inside nodes"),
         Applies("T14b", own and alive, why),
     ]

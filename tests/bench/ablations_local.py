@@ -96,7 +96,7 @@ def solved(case: Case, chosen: Sequence[steps.Step]) -> Solved:
         chosen=[noted(step) for step in chosen],
     )
     took_s = time.process_time() - began
-    return Solved(outcome.proved, took_s, frozenset(reached))
+    return Solved(outcome.optimal, took_s, frozenset(reached))
 
 
 def _solved_without(variant: Variant, case: Case) -> Solved:

@@ -62,7 +62,7 @@ def _swaps(seeds: list[int]) -> Iterator[tuple[str, str]]:
     """`spill` on whole flows and large chunks, healthy and beside a slow NIC, with and without its
     exchanges: gap, and bytes moved over all bytes; (name, gain).
     """
-    spill = import_module("railopt.policies.spill")
+    spill = import_module("railopt.policies.spilling")
     left_out: dict[str, dict[ModuleType, dict[str, Any]]] = {
         "": {},
         "relieve": {spill: {"_relieved": lambda *args: spill._pressed(*args)}},

@@ -70,7 +70,7 @@ def _small() -> Iterator[Row]:
         assert proved.certificate().check().ok
         for solver in SOLVERS:
             value = split(slots, counts, solver).split.largest
-            gaps[solver].append(100.0 * (value / float(proved.known.bound) - 1.0))
+            gaps[solver].append(100.0 * (value / float(proved.bracket.bound) - 1.0))
     for solver, found in gaps.items():
         goal = 1.0 if solver == "auto" else None
         note = f"mean {np.mean(found):.2f}"

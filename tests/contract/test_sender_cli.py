@@ -556,7 +556,7 @@ def test_bench_on_two_nodes(
     for node in range(2):
         found = families((tmp_path / f"{node}.prom").read_text())
         achieved = found["railopt_link_achieved_bytes_per_second"]
-        assert len(achieved) == 2, "one a rail, to the one peer"
+        assert len(achieved) == 2, "one per rail, to the one peer"
         assert min(achieved.values()) > 0
 
 

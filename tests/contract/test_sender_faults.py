@@ -224,7 +224,7 @@ def test_links_that_die_when_nothing_is_owed_doom_nothing() -> None:
                 for link in list(sender.wiring.by_place.values()):
                     sender._failover.fail(link, "late")
         deadline, absent = time.monotonic() + 20, sender._failback._absent
-        while time.monotonic() < deadline and not _proved(absent):
+        while time.monotonic() < deadline and not _tested(absent):
             time.sleep(0.01)
         group.allgather("back")
         return first, carry(sender, plan, 2)[0], rounds.doom
@@ -232,8 +232,8 @@ def test_links_that_die_when_nothing_is_owed_doom_nothing() -> None:
     assert world.run(work) == [(0, 0, None)] * 2
 
 
-def _proved(absent: dict[Any, Any]) -> bool:
-    return len(absent) == 2 and all(one.proved for one in absent.values())
+def _tested(absent: dict[Any, Any]) -> bool:
+    return len(absent) == 2 and all(one.tested for one in absent.values())
 
 
 def test_staged_plans_survive_too() -> None:

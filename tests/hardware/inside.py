@@ -263,9 +263,6 @@ def warm() -> None:
     import railopt.cli.bench
     import railopt.cli.devices
     import railopt.cli.send
-    import railopt.evidence.pigeonhole
-    import railopt.policies.equal_rails
-    import railopt.policies.unequal_rails
     import railopt.runtime.senders.verbs_carrier  # noqa: F401
 
 

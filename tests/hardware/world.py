@@ -81,7 +81,7 @@ def expected(plan: Plan, layout: Layout, node: int) -> np.ndarray[Any, np.dtype[
 
 
 def with_nodes(nodes: int, work: Node, budget_s: float = BUDGET_S) -> list[dict[str, Any]]:
-    """Fork one process a node; what each returned, or how it ended."""
+    """Fork one process per node; what each returned, or how it ended."""
     children, began, limit = {}, time.monotonic(), Pace.seconds(budget_s)
     for node in range(nodes):
         reader, writer = os.pipe()

@@ -72,11 +72,15 @@ def coupled_gap() -> tuple[Fabric, Chunks]:
 
 def test_an_optimum_above_every_node_is_proved() -> None:
     outcome = solve(*coupled_gap(), limit_s=60)
-    assert (outcome.status, outcome.value, outcome.witness["kind"]) == ("known", 169, "joint")
+    assert (outcome.optimum, outcome.value, outcome.bracket.witness["kind"]) == (
+        "known",
+        169,
+        "joint",
+    )
     assert outcome.certificate is not None
     verdict = outcome.certificate.check()
-    assert (verdict.ok, verdict.proved, verdict.kind) == (True, True, "joint"), verdict
-    assert (outcome.witness["send"], outcome.witness["recv"]) == ([1], [2])
+    assert (verdict.ok, verdict.optimal, verdict.kind) == (True, True, "joint"), verdict
+    assert (outcome.bracket.witness["send"], outcome.bracket.witness["recv"]) == ([1], [2])
 
 
 def test_what_a_joint_certificate_names_is_checked() -> None:
@@ -107,9 +111,9 @@ def test_what_a_joint_certificate_names_is_checked() -> None:
         record
     )  # a lower bound by the same sides is true, but no longer meets the value
     weaker["claim"].update(bound="168", optimal=False, optimum="open")
-    assert (check_certificate(weaker).ok, check_certificate(weaker).proved) == (True, False)
+    assert (check_certificate(weaker).ok, check_certificate(weaker).optimal) == (True, False)
     more = {**record, "witness": {"kind": "joint", "send": [0, 1], "recv": [2, 2]}}
-    assert check_certificate(more).proved
+    assert check_certificate(more).optimal
 
 
 def test_a_changed_certificate_is_rejected_unless_it_is_still_true() -> None:

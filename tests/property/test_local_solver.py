@@ -116,11 +116,11 @@ def test_never_wrong_against_brute_force() -> None:
         shape: dict[str, Any] = {"rails": len(speeds)} if set(speeds) == {1} else {"speeds": speeds}
         outcome = solve_local(sizes, **shape, limit_s=60)
         assert outcome.value == brute_force(sizes, speeds), (sizes, shape)
-        assert outcome.proved, (sizes, shape)
+        assert outcome.optimal, (sizes, shape)
         assert outcome.notes == (), (sizes, shape)
         verdict = outcome.certificate(sizes, **shape).check()
         assert verdict.ok, (sizes, shape, verdict)
-        assert verdict.proved
+        assert verdict.optimal
         kinds[verdict.kind] += 1
     assert {"pigeonhole", "average", "count", "cover"} <= set(kinds), kinds
 
@@ -136,7 +136,7 @@ def test_never_wrong_on_large_multiples() -> None:
         shape: dict[str, Any] = {"rails": len(speeds)} if set(speeds) == {1} else {"speeds": speeds}
         best = brute_force(sizes, speeds)
         whole = solve_local([size * large for size in sizes], **shape, limit_s=60)
-        assert (whole.value, whole.proved, whole.notes) == (best * large, True, ()), (sizes, shape)
+        assert (whole.value, whole.optimal, whole.notes) == (best * large, True, ()), (sizes, shape)
         less = rng.integers(0, 100, len(sizes)).tolist()
         given = [size * large - off for size, off in zip(sizes, less, strict=True)]
         near = solve_local(given, **shape, limit_s=1)
@@ -245,9 +245,9 @@ def test_a_changed_certificate_is_rejected_unless_still_true(
     name: str, sizes: list[int], rails: int
 ) -> None:
     outcome = solve_local(sizes, rails, limit_s=60)
-    assert outcome.proved
+    assert outcome.optimal
     record = outcome.certificate(sizes, rails=rails).as_dict()
-    assert Certificate.from_dict(json.loads(json.dumps(record))).check().proved
+    assert Certificate.from_dict(json.loads(json.dumps(record))).check().optimal
     from railopt.checker import check_certificate
 
     accepted = 0
@@ -258,11 +258,11 @@ def test_a_changed_certificate_is_rejected_unless_still_true(
         accepted += 1
         problem = other["problem"]
         truth = solve_local(problem["sizes"], problem["rails"], limit_s=60)
-        assert truth.proved
+        assert truth.optimal
         assert verdict.bound is not None
         assert verdict.bound <= truth.value, (name, other)
         assert verdict.value is None or verdict.value >= truth.value
-        assert not verdict.proved or verdict.value == truth.value
+        assert not verdict.optimal or verdict.value == truth.value
     assert accepted < len(mutations(record)) / 2
 
 
@@ -273,7 +273,7 @@ def test_the_time_limit_holds_and_the_best_known_survives() -> None:
     start = time.perf_counter()
     outcome = solve_local(sizes, 16, limit_s=0.3)
     assert time.perf_counter() - start < 30  # a hang, not a slow machine
-    assert not outcome.proved
+    assert not outcome.optimal
     assert outcome.bound < outcome.value < outcome.bound * Fraction(101, 100)
     assert outcome.certificate(sizes, rails=16).check().ok
 
@@ -281,7 +281,7 @@ def test_the_time_limit_holds_and_the_best_known_survives() -> None:
 def test_equal_seeds_give_equal_answers() -> None:
     sizes = np.random.default_rng(3).integers(1, 10**4, 80)
     first, second = (solve_local(sizes, 16, limit_s=60, seed=5) for _ in range(2))
-    assert first.proved
+    assert first.optimal
     assert first.assignment.tolist() == second.assignment.tolist()
     assert first.witness == second.witness
 
@@ -299,8 +299,8 @@ def test_equal_seeds_give_equal_answers() -> None:
 )
 def test_edges(sizes: list[int], shape: dict[str, Any]) -> None:
     outcome = solve_local(sizes, **shape)
-    assert outcome.proved
-    assert outcome.certificate(sizes, **shape).check().proved
+    assert outcome.optimal
+    assert outcome.certificate(sizes, **shape).check().optimal
 
 
 @pytest.mark.parametrize(

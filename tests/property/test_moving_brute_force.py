@@ -129,7 +129,7 @@ def still_true(record: dict[str, Any]) -> bool:
     assert verdict.bound is not None
     assert verdict.value is not None
     assert verdict.bound <= int(moved[in_time].min()) <= verdict.value, record
-    assert verdict.proved == (verdict.bound == verdict.value), record
+    assert verdict.optimal == (verdict.bound == verdict.value), record
     return True
 
 

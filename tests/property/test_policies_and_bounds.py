@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from railopt import POLICIES, Chunks, Fabric, Planner, Traffic, gap, plan
 from railopt.checker import check_certificate
 from railopt.evidence.bounds import local_bound, lower_bound
-from railopt.policies.lpt import PAIR_WEIGHT
+from railopt.policies.longest_first import PAIR_WEIGHT
 
 
 @st.composite

@@ -135,7 +135,7 @@ FALSE = [
 def test_true_certificates_are_accepted(record: dict[str, Any]) -> None:
     verdict = kernel.check_certificate(record)
     assert verdict.ok, verdict.message
-    assert verdict.proved == record["claim"]["proved"]
+    assert verdict.optimal == record["claim"]["proved"]
     assert verdict.bound == Fraction(record["claim"]["bound"])
 
 
@@ -143,7 +143,7 @@ def test_true_certificates_are_accepted(record: dict[str, Any]) -> None:
 def test_false_certificates_are_rejected(record: dict[str, Any]) -> None:
     verdict = kernel.check_certificate(record)
     assert not verdict.ok
-    assert not verdict.proved
+    assert not verdict.optimal
     assert verdict.message
 
 
@@ -173,7 +173,7 @@ def test_coupled_bounds_come_from_one_node_or_from_prices() -> None:
     best = coupled("4", receive, value="4", proved=True, assignment=[0, 0, 1])
     for record in (best, coupled("2", send), coupled("4", prices)):
         assert kernel.check_certificate(record).ok, kernel.check_certificate(record).message
-    assert kernel.check_certificate(best).proved
+    assert kernel.check_certificate(best).optimal
     for record in (
         coupled("3", send),
         coupled("9/2", prices),
@@ -208,7 +208,7 @@ def test_fluid_dual_and_flow_meet() -> None:
         "amount": [8, 4, 8, 4],
     }
     record = fluid("4", value="4", proved=True, flow=flow)
-    assert kernel.check_certificate(record).proved
+    assert kernel.check_certificate(record).optimal
     assert not kernel.check_certificate(fluid("5")).ok
     record["flow"] = {**flow, "amount": [8, 4, 8, 3]}
     assert not kernel.check_certificate(record).ok

@@ -23,6 +23,7 @@ from tests.forged import PLANS, RAILS, falsehood, forgeries, plan_of, true_ones
 kernel: Any = importlib.import_module("railopt.checker")
 
 
+@pytest.mark.slow
 def test_no_forged_link_is_believed(tmp_path: Path) -> None:
     verdicts: Counter[bool] = Counter()
     for record in forgeries(tmp_path, values=6, pairs=20, seed=1):

@@ -43,9 +43,9 @@ def even(bound: int = 4) -> Record:
 def test_a_true_certificate_is_accepted_and_its_plan_optimal() -> None:
     verdict = kernel.check_certificate(even())
     assert verdict.ok, verdict.message
-    assert (verdict.kind, verdict.proved, verdict.bound, verdict.value) == ("moved", True, 4, 4)
+    assert (verdict.kind, verdict.optimal, verdict.bound, verdict.value) == ("moved", True, 4, 4)
     open_one = kernel.check_certificate(even(3))
-    assert (open_one.ok, open_one.proved, open_one.optimum) == (True, False, "open")
+    assert (open_one.ok, open_one.optimal, open_one.optimum) == (True, False, "open")
     bare = even()
     del bare["assignment"], bare["claim"]["value"]
     bare["claim"].update(optimal=False, optimum="open")
@@ -123,14 +123,14 @@ def test_false_certificates_are_rejected(change: Callable[[Record], None]) -> No
     change(record)
     verdict = kernel.check_certificate(record)
     assert not verdict.ok
-    assert not verdict.proved
+    assert not verdict.optimal
     assert verdict.message
 
 
 def test_a_solvers_word_is_no_proof() -> None:
     record = Certificate.moved(EVEN, Fraction(2), 4, {"kind": "claimed", "by": "solver 1"})
     verdict = record.check()
-    assert (verdict.ok, verdict.proved, verdict.optimum) == (True, False, "claimed")
+    assert (verdict.ok, verdict.optimal, verdict.optimum) == (True, False, "claimed")
 
 
 def every(bound: int) -> Record:
@@ -144,7 +144,7 @@ def every(bound: int) -> Record:
 
 
 def test_every_way_shows_what_whole_units_move() -> None:
-    assert kernel.check_certificate(every(3)).proved
+    assert kernel.check_certificate(every(3)).optimal
     assert kernel.check_certificate(every(2)).ok
     assert not kernel.check_certificate(every(4)).ok
     tight = every(5)
@@ -154,7 +154,7 @@ def test_every_way_shows_what_whole_units_move() -> None:
     for price in ([[1, 0], [0, 0]], [[5, 2], [0, 1]]):
         record = every(3)
         record["witness"]["send"] = price
-        assert kernel.check_certificate(record).proved
+        assert kernel.check_certificate(record).optimal
         record["claim"].update(bound="4", optimal=False, optimum="open")
         assert not kernel.check_certificate(record).ok
     refused = kernel.check_certificate(every(3), work=40)
@@ -283,7 +283,7 @@ def test_whatever_stands_in_a_certificate_it_gets_a_verdict(start: Record) -> No
                 node[key] = copy.deepcopy(odd)
             verdict = kernel.check_certificate(record, work=10**6)
             assert len(verdict.message) < 400
-            if verdict.proved:  # what is left says the same, or a harmless other thing
+            if verdict.optimal:  # what is left says the same, or a harmless other thing
                 assert verdict.value == verdict.bound
 
 

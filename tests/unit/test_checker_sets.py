@@ -83,6 +83,7 @@ def plain_loads(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_the_loads_listed_are_those_of_all_sets(part: int) -> None:
     dice, listed = random.Random(part), 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -87,6 +88,66 @@ def test_every_class_has_a_name_of_its_own() -> None:
             if isinstance(node, ast.ClassDef):
                 where.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert {name: files for name, files in where.items() if len(files) > 1} == {}
+
+
+def test_value_and_bound_are_kept_in_a_bracket() -> None:
+    """A result is a `Bracket` and a subject.  The checker knows no bracket, a `Race` changes
+    both, its `Progress` has neither at first, and a `MovedBound` is a line of prices.
+    """
+    both = {
+        node.name
+        for tree in _trees().values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        and {"value", "bound"}
+        <= {ast.unparse(field.target) for field in node.body if isinstance(field, ast.AnnAssign)}
+    }
+    assert both == {"Bracket", "Certificate", "Claim", "MovedBound", "Progress", "Race", "Verdict"}
+
+
+def test_proved_is_a_word_of_certificates_and_theorems() -> None:
+    """Of a plan it is `optimal`, of an optimum `known`."""
+    certificates = {"checker.py", "evidence/certificate.py", "symbolic/search/counterexamples.py"}
+    older_rows = {"report/rows.py"}
+    found = {
+        str(path.relative_to(ROOT))
+        for path, tree in _trees().items()
+        if "proved" in path.read_text()
+        for node in ast.walk(tree)
+        if "proved"
+        in [getattr(node, name, None) for name in ("id", "attr", "arg", "name", "value")]
+        and "statements" not in path.parts
+    }
+    assert found == certificates | older_rows
+
+
+THING = (
+    r"bits|buffers?|bytes|chunks?|copies|counter|entry|experts?|files?|GB/s|GPUs?|jobs|lines?|links|"
+    r"list|module|moves|NICs?|number|one|pairs?|peer|ports?|process|rails?|receivers|replicas|rows?|s|"
+    r"\w*seconds|senders|slots|stages|thread|tokens?|units|values?|words?"
+)
+SHARER = (
+    r"batch|centre|chunk|command|connection|copy|destination|expert|file|flow|GPU|instance|iteration|job|"
+    r"layer|level|line|link|message|micro-batch|minute|NIC|node|pair|peer|policy|port|problem|process|"
+    r"rail|rank|receiver|round|second|sender|server|side|size|stage|step|token|unit|worker|writer"
+)
+NOT_PER = (  # "how many GPUs a node has" speaks of a node
+    r"alone|and its|as|at|by|can|can't|carries|for|gets?|had|hangs|has|holds?|in|is|makes|may|must|"
+    r"needs?|of|on|once|reads?|sends?|takes?|that|to|twice|waits|which|whose|with|would"
+)
+PER = re.compile(rf"\b({THING})\s+an?\s+({SHARER})\b(?!\s+({NOT_PER})\b)(?!')")
+
+
+def test_what_each_of_many_has_is_said_with_per() -> None:
+    """ "NICs per node", never "NICs a node"."""
+    assert PER.search("two NICs a node, in rail order")
+    assert not PER.search("how many NICs a node has")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found[0]!r}"
+        for path in _trees()
+        for found in PER.finditer(path.read_text())
+    ]
+    assert wrong == []
 
 
 def test_kernels_sort_stably() -> None:

@@ -101,6 +101,7 @@ def tricks(tree: ast.Module, own: set[str]) -> Iterator[str]:
                 yield f"{node.lineno}: {dotted(node.func)} of {name.value}"
 
 
+@pytest.mark.slow
 def test_the_package_does_without() -> None:
     trees = {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
     own = own_names(list(trees.values()))

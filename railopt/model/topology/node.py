@@ -150,7 +150,7 @@ def _scaleup(links: ScaleUpLinks) -> tuple[int, int | None, list[str]]:
     if not least:
         return parse_rate(PCIE), None, [f"not every GPU has scale-up links: PCIe at {PCIE} assumed"]
     port = least * links.rate
-    counted = f"{least} {links.kind}s a GPU" + ("" if least == ports.max() else ", the fewest,")
+    counted = f"{least} {links.kind}s per GPU" + ("" if least == ports.max() else ", the fewest,")
     each = f"at {links.rate // 10**9}GB/s each ({links.because})"
     if links.switched.any():
         return port, None, [f"{counted} {each}, to a switch that joins any pair at full rate"]

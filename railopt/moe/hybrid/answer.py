@@ -1,4 +1,4 @@
-"""What `railopt hybrid` tells: the best domains, or given ones, where their time goes, and what if
+"""What `railopt hybrid` prints: the best domains, or given ones, where their time goes, and what if
 the outermost bandwidth were another.
 """
 
@@ -33,7 +33,7 @@ WHAT_IF = (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))
 
 @dataclass(frozen=True)
 class HybridAnswer:
-    """Domains of one block, one a level, beside the best ones.
+    """Domains of one block, one per level, beside the best ones.
 
     simulated    seconds of the same block in the flow simulator, or None where it was not run
     messages     (data messages, expert messages), or None for unequal domains
@@ -106,15 +106,18 @@ def _by_level(names: Sequence[str], domains: Sequence[Domain]) -> dict[str, dict
 def answer(
     question: HybridQuestion, sizes: Sequence[int] | None = None, *, simulate: bool = False
 ) -> HybridAnswer:
-    """The best domains, or those of the given sizes, one a level; `simulate` runs the block too."""
+    """The best domains, or those of the given sizes, one per level; `simulate` runs the
+    block too.
+    """
     stream, unequal = question
     best = optimum(stream, unequal=unequal)
     chosen = best.domains if sizes is None else domains_of_sizes(stream, sizes)
     if not fits(stream, chosen):
         raise Infeasible(
             f"domains of sizes {', '.join(map(str, sizes or ()))} need "
-            f"{format_bytes(held_experts(stream, chosen))} of experts a worker, its own included, "
-            f"and it has memory for {format_bytes(stream.memory or 0)}: smaller domains need less"
+            f"{format_bytes(held_experts(stream, chosen))} of experts per worker, its own "
+            f"included, and it has memory for {format_bytes(stream.memory or 0)}: smaller domains "
+            f"need less"
         )
     equal = all(domain.equal for domain in chosen)
     simulated = None

@@ -229,7 +229,7 @@ class GatingChoice:
     """The best copies found, what is known of the optimum, and the tree that proves it.
 
     copies    bool [pairs]
-    bracket   exact seconds; proved by the leaves, which `check_tree` re-checks
+    bracket   exact seconds; known by the leaves, which `check_tree` re-checks
     leaves    the parts of the search and the prices that bound each
     nodes     parts that were looked at
     claimed   who claims the value to be optimal without a proof that is checked here, or ""
@@ -278,8 +278,8 @@ def choose(gating: Gating, *, limit_s: float = 10.0) -> GatingChoice:
 
 
 def check_tree(gating: Gating, choice: GatingChoice) -> bool:
-    """Re-prove a proved choice without a solver: its value, that its leaves cover every choice, and
-    each leaf's bound.
+    """Prove a known optimum again without a solver: its value, that its leaves cover every choice,
+    and each leaf's bound.
     """
     value = choice.bracket.value
     if (

@@ -1,10 +1,10 @@
 """The stream model: what one MoE block waits for, as a function of the domain sizes, in exact
 seconds.
 
-Workers are numbered by coordinates, one a level, the outermost (data centres) first.  At a level of
-n members the members form expert domains of S: inside a domain experts are exchanged (all-gather,
-AG), between domains data (A2A). A worker of a domain of S at every level then computes with prod S
-experts.
+Workers are numbered by coordinates, one per level, the outermost (data centres) first. At a level
+of n members the members form expert domains of S: inside a domain experts are exchanged (all-
+gather, AG), between domains data (A2A). A worker of a domain of S at every level then computes with
+prod S experts.
 
     AG_l     = P_E / CR x (S_0 ... S_{l-1}) x (S_l - 1) / B_l
     A2A_l    = D x (n_l - S_l) / n_l / B_l
@@ -183,7 +183,7 @@ class Latency:
 
 
 def latency(stream: Stream, domains: Sequence[Domain]) -> Latency:
-    """The time of one block with these domains, one a level."""
+    """The time of one block with these domains, one per level."""
     if len(domains) != len(stream.levels) or any(
         d.members != level.count for d, level in zip(domains, stream.levels, strict=False)
     ):
@@ -283,7 +283,7 @@ def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> BestDoma
             f"{count} combinations of domain sizes: more than {MAX_CHOICES}; leave out unequal "
             f"domains"
         )
-    whole = _Whole.of(stream)
+    whole = _IntegerStream.of(stream)
     feasible = [domains for domains in product(*options) if fits(stream, domains)]
     found = nsmallest(
         keep,
@@ -297,7 +297,7 @@ def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> BestDoma
     return BestDomains(*ranking[0], plain, len(feasible), ranking)
 
 
-class _Whole(NamedTuple):
+class _IntegerStream(NamedTuple):
     """A stream in whole multiples of one fraction of a second, so that totals are integers.
 
     By level: gather, returned  of one copy;  start  a message's latency;  exchange  of one of the
@@ -315,7 +315,7 @@ class _Whole(NamedTuple):
     gradients: bool
 
     @classmethod
-    def of(cls, stream: Stream) -> _Whole:
+    def of(cls, stream: Stream) -> _IntegerStream:
         numbers = range(len(stream.levels))
         shares = [stream.share(i) for i in numbers]
         gather = [stream.expert / stream.compression / share for share in shares]
@@ -366,7 +366,7 @@ def plain_domains(stream: Stream) -> tuple[Domain, ...]:
 
 
 def domains_of_sizes(stream: Stream, sizes: Sequence[int]) -> tuple[Domain, ...]:
-    """Domains by their sizes, one a level; a size that does not divide its level is refused with
+    """Domains by their sizes, one per level; a size that does not divide its level is refused with
     its neighbours.
     """
     if len(sizes) != len(stream.levels):
@@ -386,15 +386,6 @@ def domains_of_sizes(stream: Stream, sizes: Sequence[int]) -> tuple[Domain, ...]
 
 
 # ---------------------------------------------------------------- one level: the closed form
-def ratio(stream: Stream, size: Fraction | int) -> Fraction:
-    """p, the share of data still sent as data, of a domain size: (G - S) / (G - 1)."""
-    return (
-        Fraction(stream.workers - size, 1) / (stream.workers - 1)
-        if stream.workers > 1
-        else Fraction(0)
-    )
-
-
 def latency_of_ratio(stream: Stream, p: Fraction) -> Fraction:
     """Lat(p) of one level without latency, decoding and gradients: max(Lat_PE, AG) + 2 A2A."""
     workers, share = stream.workers, stream.share(0)

@@ -55,7 +55,7 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TimeModel:
-    """Picoseconds a token and a copy on `nodes` nodes of `gpus` GPUs.
+    """Picoseconds per token and per copy on `nodes` nodes of `gpus` GPUs.
 
     node_ps      int64 [nodes]: a token in or out of the node, over all its NICs
     up_ps        a token that a GPU receives from a node-mate, over scale-up

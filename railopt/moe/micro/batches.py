@@ -26,7 +26,7 @@ class SplitOptions:
     within_node    whether copies stay on nodes that hold their expert
     slack          in 1/1024, of greedy and flow
     limit_s        a micro-batch, of exact
-    expert_bytes   of an expert's weights: what a copy sends; None where nobody asks
+    expert_bytes   of an expert's weights: what a copy sends; None where it is not asked for
     """
 
     spare: int
@@ -104,7 +104,7 @@ def summary(done: list[Batch]) -> list[dict[str, Any]]:
         mine = [batch for batch in done if batch.layer == layer]
         before = [batch.ratio(batch.answer.before) for batch in mine]
         after = [batch.ratio(batch.answer.split.largest) for batch in mine]
-        known = [batch.answer.known for batch in mine]
+        known = [batch.answer.bracket for batch in mine]
         copies = [int(batch.answer.split.copies.sum()) for batch in mine]
         rows.append(
             {
@@ -115,7 +115,7 @@ def summary(done: list[Batch]) -> list[dict[str, Any]]:
                 "after_mean": float(sum(after) / len(mine)),
                 "after_worst": float(max(after)),
                 "gap_worst": float(max(gap_between(each.value, each.bound) for each in known)),
-                "proved": sum(each.optimum_known for each in known),
+                "optima_known": sum(each.optimum_known for each in known),
                 "copies_mean": sum(copies) / len(mine),
                 "copied_bytes_mean": _mean([batch.copied for batch in mine]),
                 "copied_between_nodes_mean": _mean([b.copied_between_nodes for b in mine]),
@@ -125,6 +125,6 @@ def summary(done: list[Batch]) -> list[dict[str, Any]]:
 
 
 def _mean(known: list[int | None]) -> float | None:
-    """Of bytes; None where nobody said how large an expert is."""
+    """Of bytes; None where the size of an expert is not given."""
     found = [each for each in known if each is not None]
     return sum(found) / len(found) if found else None

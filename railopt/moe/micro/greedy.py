@@ -56,7 +56,7 @@ class TokenParts(NamedTuple):
     load                   int64 [GPUs], tokens
     spare                  int32 [GPUs]: slots that are free
     place                  uint8 [experts, GPUs]
-    stuck                  bool [parts]: nobody can take from it
+    stuck                  bool [parts]: no GPU can take from it
     used                   int64 [1]: parts that there are
     """
 

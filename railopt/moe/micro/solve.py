@@ -1,4 +1,4 @@
-"""One door to the solvers of a micro-batch: `split`.
+"""All solvers of a micro-batch behind one function: `split`.
 
     greedy   copies and split in microseconds (`greedy.py`), or the best split without copies if
              that is better
@@ -87,21 +87,21 @@ class SplitAnswer:
 
     solver    who made it
     before    the largest load without copies, by the best split
-    known     value and bound, tokens; the bound's witness is checked by `railopt check`
+    bracket   value and bound, tokens; the bound's witness is checked by `railopt check`
     """
 
     solver: str
     split: Split
     before: int
-    known: Bracket
+    bracket: Bracket
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
         return {
             "solver": self.solver,
             "before": self.before,
-            "bound": int(self.known.bound),
-            "optimum": str(self.known.status),
+            "bound": int(self.bracket.bound),
+            "optimum": str(self.bracket.status),
             **self.split.as_dict(),
         }
 
@@ -120,7 +120,7 @@ class SplitAnswer:
         rows = np.stack([expert, gpu, split.tokens[gpu, expert]], axis=1).tolist()
         attained = {"assignment": rows or [[0, int(slots.holds[:, 0].argmax()), 0]]}
         value = Fraction(split.largest)
-        return Certificate(problem, self.known.bound, self.known.witness, value, attained)
+        return Certificate(problem, self.bracket.bound, self.bracket.witness, value, attained)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the certificate, if the checker accepts it; one that is too large is an error."""

@@ -276,7 +276,7 @@ def best_toggles(pairs: Ints, state: LayerState) -> tuple[int, int]:
 
 @part(error_model="numpy")
 def at_home(layer: LayerTables, slots: Ints, limit: int) -> tuple[LayerState, Ints]:
-    """(the state of the homes alone, `away` of `begin`); slots [D] experts a GPU at most."""
+    """(the state of the homes alone, `away` of `begin`); slots [D] experts per GPU at most."""
     holds, times, away = begin(layer)
     room = slots.copy()
     for d in layer.home:
@@ -286,7 +286,7 @@ def at_home(layer: LayerTables, slots: Ints, limit: int) -> tuple[LayerState, In
 
 @kernel(error_model="numpy")
 def exhaust(layer: LayerTables, slots: Ints, limit: int) -> tuple[int, Bools]:
-    """The least total over every set of copies, and those; slots [D] experts a GPU at most."""
+    """The least total over every set of copies, and those; slots [D] experts per GPU at most."""
     devices = len(layer.place)
     state, _ = at_home(layer, slots, limit)
     least, pairs = terms(devices, state.times, layer.scalars)[4], free_pairs(devices, layer.home)

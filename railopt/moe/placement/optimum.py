@@ -32,8 +32,8 @@ class LayerOptimum(NamedTuple):
     """The best placement of one layer that was found, and what is known of the optimum.
 
     holds        bool [GPU, expert], homes included
-    bracket      picoseconds.  Proved is in integers: every placement was tried, or no GPU computes
-                 more than the mean; what a solver says is claimed
+    bracket      picoseconds.  Known, in integers, where every placement was tried or no GPU
+                 computes more than the mean; what a solver says is claimed
     interrupted  whether the user stopped the solver
     """
 

@@ -108,7 +108,7 @@ def check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> No
     if whole_number(replicas, "replicas", 0, INT64_MAX) < experts:
         raise InputError(
             f"{replicas} replicas for {experts} experts: the smallest feasible number is "
-            f"{experts}, one an expert"
+            f"{experts}, one per expert"
         )
 
 

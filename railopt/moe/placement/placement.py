@@ -166,7 +166,7 @@ class Placement:
         wanted = most if slots is None else slots
         if not most <= wanted <= self.experts:
             raise InputError(
-                f"{wanted} slots a GPU: the fullest GPU holds {most} experts and there are "
+                f"{wanted} slots per GPU: the fullest GPU holds {most} experts and there are "
                 f"{self.experts}; the smallest "
                 f"feasible number is {most}"
             )

@@ -37,7 +37,7 @@ class PlacementProblem:
     """Experts to be placed on the GPUs of a time model, layer by layer.
 
     counts    int64 [layer, source GPU, expert], tokens that a planner may plan on
-    replicas  physical experts a layer, homes included (at most, for the planners that copy only
+    replicas  physical experts per layer, homes included (at most, for the planners that copy only
               what pays; exactly, for `replicate`)
     slots     experts a GPU may hold: its memory
     groups    expert groups that `replicate` keeps on one node
@@ -98,7 +98,7 @@ class PlacementProblem:
             )
         if self.slots is not None and self.slots < least:
             raise InputError(
-                f"{self.slots} experts a GPU: {experts} experts on {devices} GPUs need at least "
+                f"{self.slots} experts per GPU: {experts} experts on {devices} GPUs need at least "
                 f"{least}"
             )
         if self.replicas is not None and self.slots is not None:
@@ -227,7 +227,7 @@ def contiguous(problem: PlacementProblem) -> Placed:
 
 
 def one_more(experts: int, gpus: int) -> int:
-    """Replicas where nobody says how many: one more for each GPU, if there can be so many."""
+    """The default number of replicas: one more for each GPU, if there can be so many."""
     return min(experts + gpus, experts * gpus)
 
 

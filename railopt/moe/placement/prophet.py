@@ -125,8 +125,8 @@ def room(
         held = np.bincount(owner, minlength=devices)
         if held.max() > slots:
             raise InputError(
-                f"{slots} experts a GPU: GPU {int(held.argmax())} is the home of {held.max()}; the "
-                f"smallest feasible number is {held.max()}"
+                f"{slots} experts per GPU: GPU {int(held.argmax())} is the home of {held.max()}; "
+                f"the smallest feasible number is {held.max()}"
             )
     cap = np.full(devices, experts if slots is None else slots, np.int64)
     return cap, devices * experts if limit is None else limit

@@ -87,7 +87,7 @@ def _greedy(state: LayerState, away: Ints) -> int:
             _fill(d, state, path)
     for e in range(experts):
         _serve(layer.home[e], e, serves)
-        _settle(layer.home[e], e, layer, path)
+        _keep_tokens(layer.home[e], e, layer, path)
     trail = np.empty(min(state.limit, devices * experts), np.int64)
     best, kept, used = _follow(state, path, trail)
     for t in range(used - 1, kept - 1, -1):
@@ -132,7 +132,7 @@ def _follow(state: LayerState, path: Path, trail: Ints) -> tuple[int, int, int]:
         toggle(d, e, layer, state.holds, times)
         busy, link = _argmax_now(loads, busy, fec, d), _argmax_now(links, link, a2a, d)
         copying = max(copying, _copying(d, e, layer, times[move:last]))
-        _settle(d, e, layer, path)
+        _keep_tokens(d, e, layer, path)
         state.copies[0] += 1
         room[d] -= 1
         if room[d] == 0:
@@ -181,7 +181,7 @@ def _take_over(device: int, expert: int, state: LayerState, serves: Ints) -> Non
 
 
 @part(error_model="numpy")
-def _settle(device: int, expert: int, layer: LayerTables, path: Path) -> None:
+def _keep_tokens(device: int, expert: int, layer: LayerTables, path: Path) -> None:
     """The GPU has the expert: its tokens stay there, and those of its node in the node."""
     node, gpus = layer.place[device], layer.scalars[GPUS]
     path.away[expert, node] = path.near[expert, device] = 0

@@ -25,7 +25,7 @@ def split(
 ) -> Ints:
     """Tokens of each source by expert -> int64 [source GPU, expert, destination GPU].
 
-    counts  int [source GPU, expert]; holds bool [GPU, expert]; home int [expert]; gpus a node
+    counts  int [source GPU, expert]; holds bool [GPU, expert]; home int [expert]; gpus per node
     rule    "home": own GPU, else the first GPU of the node that holds the expert, else the home
             (what the planners assume) "near": own GPU, else the holders in the node evenly, else
             all holders evenly "even": all holders evenly (what EPLB assumes)
@@ -147,40 +147,6 @@ def dispatch(
 def combine(traffic: Traffic) -> Traffic:
     """The way back: every byte of the dispatch returns to its sender."""
     return Traffic(np.ascontiguousarray(traffic.bytes.T), traffic.nodes)
-
-
-def all_to_alls(
-    trace: Trace,
-    placement: Placement,
-    iteration: int,
-    layer: int,
-    *,
-    token_bytes: int,
-    combine_bytes: int | None = None,
-    rule: str = "home",
-    dedup: str | None = None,
-) -> dict[str, Traffic]:
-    """The four all-to-alls of one layer and training iteration, by name.
-
-    Backward, the gradients take the ways of the combine (from the token's rank to its experts) and
-    of the dispatch (back). `combine_bytes` is a token's size on the way back where it differs (fp8
-    out, bf16 back); gradients go at that size both ways.
-    """
-    back = token_bytes if combine_bytes is None else combine_bytes
-    forward = dispatch(
-        trace, placement, iteration, layer, token_bytes=token_bytes, rule=rule, dedup=dedup
-    )
-    wide = (
-        forward
-        if back == token_bytes
-        else dispatch(trace, placement, iteration, layer, token_bytes=back, rule=rule, dedup=dedup)
-    )
-    return {
-        "forward dispatch": forward,
-        "forward combine": combine(wide),
-        "backward dispatch": wide,
-        "backward combine": combine(wide),
-    }
 
 
 def column_of(trace: Trace, placement: Placement, layer: int) -> int:

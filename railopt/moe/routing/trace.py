@@ -50,7 +50,7 @@ class Trace:
 
     counts             int32 [iteration, layer, source rank, expert], (token, expert) pairs; a token
                        counts `top_k` times
-    top_k              experts a token
+    top_k              experts per token
     tokens_per_rank    tokens a rank reads in an iteration; 0 where unknown
     model_dim          width of a token's hidden vector; 0 where unknown
     iterations         int64 [iteration], which training (or serving) step each row is, ascending
@@ -164,13 +164,13 @@ class Trace:
 
     @property
     def experts(self) -> int:
-        """Experts a layer."""
+        """Experts per layer."""
         return int(self.counts.shape[3])
 
     @property
     def records(self) -> str:
         """What a row is: TRAINING iterations (unless `meta` says otherwise), SERVING steps, or
-        LOADS, sums over nobody says how many steps.
+        LOADS, sums over an unknown number of steps.
         """
         said = self.meta.get("records", TRAINING)
         return said if said in (TRAINING, SERVING) else LOADS

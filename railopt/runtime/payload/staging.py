@@ -24,7 +24,7 @@ from railopt.runtime.payload.memory import Memory
 @dataclass(frozen=True)
 class Staging:
     """Chunks that are copied before and after their rails, int64, and where all chunks lie: in the
-    users' buffers (`plain`) and on their way (`layout`, two buffers a node).
+    users' buffers (`plain`) and on their way (`layout`, two buffers per node).
     """
 
     before: Ints

@@ -1,4 +1,4 @@
-"""Ranks find each other, agree and talk.
+"""Ranks find each other, agree, and exchange messages.
 
 launch.py      who am I: rank and size from mpirun, srun, torchrun or a host list
 address.py     which addresses are this machine's, and where rank 0 listens

@@ -92,14 +92,14 @@ def greet(
     if welcome.get("railopt") != "rendezvous" or welcome.get("version") != VERSION:
         raise Refused(
             f"what listens there is not a railopt rendezvous of version {VERSION}: it says "
-            f"railopt={_shown(welcome.get('railopt'))} version={_shown(welcome.get('version'))}"
+            f"railopt={_as_text(welcome.get('railopt'))} version={_as_text(welcome.get('version'))}"
         )
     mine = secrets.token_hex(16)
     session = Session(secret, _nonce(welcome), mine, hello)
     wire.send_frame(sock, {"nonce": mine, **asdict(hello), "proof": session.proof("client")})
     answer = wire.recv_frame(sock, wire.MAX_HELLO, within_s)
     if "refused" in answer:
-        raise Refused(f"rank 0 refused this process: {_shown(answer['refused'])}")
+        raise Refused(f"rank 0 refused this process: {_as_text(answer['refused'])}")
     if not session.proves(answer, "server"):
         raise Refused("what listens there does not know the shared secret")
     return session.channel(sock, "client")
@@ -121,8 +121,8 @@ def challenge(sock: socket.socket, secret: bytes) -> tuple[Hello, Session]:
     return hello, session
 
 
-def _shown(value: object) -> str:
-    """What a stranger wrote, as text; a list or an object only by its kind, however deep it is."""
+def _as_text(value: object) -> str:
+    """A value from an unknown peer as text; a list or an object, which may be deep, by its type."""
     return printable(value if isinstance(value, str | int | float) else type(value).__name__)
 
 

@@ -76,7 +76,7 @@ def detect(environ: Mapping[str, str], launcher: str | None = None) -> Launch | 
         if (other.rank, other.size) != (first.rank, first.size):
             raise InputError(
                 f"{first.launcher} says rank {first.rank}/{first.size}, {other.launcher} says "
-                f"{other.rank}/{other.size}: railopt runs one process a node; name the launcher "
+                f"{other.rank}/{other.size}: railopt runs one process per node; name the launcher "
                 f"to believe "
                 f"with --launcher {first.launcher} or --launcher {other.launcher}"
             )

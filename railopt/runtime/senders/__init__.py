@@ -49,7 +49,7 @@ SENDERS: dict[str, SenderKind] = {
     ),
     "verbs": SenderKind(
         _from("verbs_carrier"),
-        "the NICs, one process a node",
+        "the NICs, one process per node",
         LAUNCH | MEETING | RAILS | REPORT,
     ),
 }

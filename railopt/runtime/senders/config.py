@@ -34,7 +34,7 @@ class SenderConfig:
     devices      this node's, in rail order (default: those with an active port, in PCI order)
     options      of the queue pairs
     out          where a record is written
-    say          takes lines of talk: faults, wrong chunks
+    say          takes lines for the user: faults, wrong chunks
     seen         is called with each run's plan and report
     """
 
@@ -58,7 +58,7 @@ def require_ranks(config: SenderConfig) -> None:
     nodes, size = len(config.room.send_bytes), config.launch.size
     if nodes != size:
         raise InputError(
-            f"the plan is for {nodes} nodes, this run has {size} ranks (one process a node)"
+            f"the plan is for {nodes} nodes, this run has {size} ranks (one process per node)"
         )
 
 

@@ -2,7 +2,7 @@
 
 The rank with the lower number calls ("probe"), the other answers ("answer"): each end makes a new
 queue pair for the link, and a trial that writes a page there and back. When both pages were right
-the caller says so ("proved"). Whoever begins the next run first asks the other end to admit the
+the caller says so ("tested"). Whoever begins the next run first asks the other end to admit the
 link in that round ("admit", "admitted"); it waits for the word, so both ends change over in the
 same round, and a run never sees a link come back in its middle.
 
@@ -38,7 +38,7 @@ class Absent:
     flaps     how often it died soon after its return
     probes    how often it was called; the number of the trial under way
     there     the other end's card, once it is known
-    proved    both pages were right
+    tested    both pages were right
     asked     whether the other end was asked to admit it, and has not answered
     round     in which both ends admit it
     """
@@ -53,7 +53,7 @@ class Absent:
     renewed: Link | None = None
     there: TrialCard | None = None
     deadline: float = 0.0
-    proved: bool = False
+    tested: bool = False
     asked: bool = False
     round: int | None = None
 
@@ -93,13 +93,13 @@ class Failback:
         return None if absent is None or absent.round is None else absent.renewed
 
     def propose(self) -> None:
-        """Between runs: ask the peers of proved links to admit them in the next round, and wait for
+        """Between runs: ask the peers of tested links to admit them in the next round, and wait for
         their word.
         """
         group, round_ = self.rounds.group, self.rounds.round + 1
         with self._changed:
             for (peer, lane), absent in self._absent.items():
-                if absent.proved and absent.round is None:
+                if absent.tested and absent.round is None:
                     absent.asked = True
                     group.send(peer, {"admit": lane, "round": round_})
             deadline = time.monotonic() + self._options.stall_s
@@ -143,11 +143,11 @@ class Failback:
         if "admit" in body:
             lane, round_ = body["admit"], _count(body["round"])
             absent = self._absent.get((peer, lane))
-            proved = absent is not None and absent.proved
-            yes = proved and self.rounds.round < round_
+            tested = absent is not None and absent.tested
+            yes = tested and self.rounds.round < round_
             if absent is not None and yes:
                 absent.round = round_
-            word = {"admitted": lane, "round": round_, "yes": yes, "stands": proved}
+            word = {"admitted": lane, "round": round_, "yes": yes, "stands": tested}
             group.send(peer, word)
             return
         words = [key for key in _WORDS if key in body]
@@ -164,8 +164,8 @@ class Failback:
         elif absent is not None and _count(body["try"]) == absent.probes and absent.trial:
             if "answer" in body and absent.there is None:
                 self._answered(absent, body["card"])
-            elif "proved" in body:
-                absent.proved = True
+            elif "tested" in body:
+                absent.tested = True
         self._changed.notify_all()
 
     def _admitted(self, place: Place, absent: Absent | None, round_: int, yes: bool) -> None:
@@ -200,7 +200,7 @@ class Failback:
                 while not self._closed:
                     now = time.monotonic()
                     for absent in list(self._absent.values()):
-                        if not absent.proved:
+                        if not absent.tested:
                             self._attempt(absent, now)
                     self._changed.wait(self._pause())
         except BaseException as error:  # raised where a run is waited for
@@ -208,7 +208,7 @@ class Failback:
 
     def _pause(self) -> float | None:
         """Seconds until there is something to do."""
-        open_ = [absent for absent in self._absent.values() if not absent.proved]
+        open_ = [absent for absent in self._absent.values() if not absent.tested]
         if any(absent.trial is not None or absent.there is not None for absent in open_):
             return POLL_S
         due = [absent.due for absent in open_ if self._calls(absent)]
@@ -244,8 +244,8 @@ class Failback:
             self._connect(absent, absent.trial, absent.there)
             absent.trial.write(2 * absent.probes)
         elif absent.renewed is not None and absent.trial.arrived(2 * absent.probes + 1):
-            absent.proved = True
-            group.send(link.peer, {"proved": link.lane, "try": absent.probes})
+            absent.tested = True
+            group.send(link.peer, {"tested": link.lane, "try": absent.probes})
 
     def _answer(self, absent: Absent, now: float) -> None:
         link = absent.link
@@ -272,7 +272,7 @@ class Failback:
         absent.renewed = self.rounds.wiring.link(place, trial.qp, there.port, there.link)
 
     def _fail(self, absent: Absent) -> None:
-        """A probe in vain: wait longer, then try again."""
+        """A probe failed: wait longer, then try again."""
         if not self._calls(absent) and absent.there is not None and absent.renewed is None:
             word = {"answer": absent.link.lane, "try": absent.probes, "card": None}
             self.rounds.group.send(absent.link.peer, word)
@@ -288,7 +288,7 @@ class Failback:
         if absent.trial is not None:
             absent.trial.close()
         absent.trial = absent.renewed = absent.there = None
-        absent.proved = absent.asked = False
+        absent.tested = absent.asked = False
         self._changed.notify_all()
 
     def close(self) -> None:
@@ -309,4 +309,4 @@ def _count(value: Any) -> int:
     return value
 
 
-_WORDS = "admitted", "probe", "answer", "proved"
+_WORDS = "admitted", "probe", "answer", "tested"

@@ -1,4 +1,4 @@
-"""The loopback sender: all nodes of the plan in this process, real buffers, one worker thread a
+"""The loopback sender: all nodes of the plan in this process, real buffers, one worker thread per
 rail.
 """
 
@@ -139,7 +139,7 @@ class ChunkAddresses(NamedTuple):
 
 
 class LoopbackRun:
-    """A plan under way: one thread a rail, stage after stage."""
+    """A plan under way: one thread per rail, stage after stage."""
 
     def __init__(self, plan: Plan, ways: ChunkAddresses, wrong: Any, keep: Any) -> None:
         self._plan, self._ways, self._wrong, self._keep = plan, ways, wrong, keep

@@ -100,7 +100,7 @@ class LinkReport:
 
     @property
     def rate(self) -> float | None:
-        """Bytes a second that it achieved; None where it carried nothing."""
+        """Bytes per second that it achieved; None where it carried nothing."""
         return self.bytes / self.seconds if self.seconds > 0 else None
 
 
@@ -173,7 +173,7 @@ _T = TypeVar("_T")
 
 def _row(cls: type[Any], row: Any) -> dict[str, Any]:
     if not isinstance(row, list):
-        raise TypeError("expected a list a link")
+        raise TypeError("expected one list per link")
     return dict(zip((f.name for f in fields(cls)), row, strict=True))
 
 
@@ -226,7 +226,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 def rail_reports(
     plan: Plan, device: Callable[[int], str], rows: Ints | None = None
 ) -> tuple[RailReport, ...]:
-    """Bytes and chunks a rail as planned, of all chunks or of `rows`."""
+    """Bytes and chunks per rail as planned, of all chunks or of `rows`."""
     rail, size = (
         (plan.rail, plan.chunks.size) if rows is None else (plan.rail[rows], plan.chunks.size[rows])
     )

@@ -1,5 +1,5 @@
-"""The verbs sender: one process a node, reliable queue pairs to each peer on each rail, RDMA WRITEs
-exactly as planned.
+"""The verbs sender: one process per node, reliable queue pairs to each peer on each rail, RDMA
+WRITEs exactly as planned.
 
 Verbs opens and closes; verbs_run.py is a run's handle; rounds.py keeps the rounds and failover.py
 mends them, failback.py brings dead links back; the engine posts and polls.

@@ -62,8 +62,8 @@ COLUMNS = "rail", "device", "port", "state", "rate", "link layer", "pci", "numa"
 
 
 def device_rows(devices: Sequence[DeviceInfo], rails: Sequence[str], port: int) -> list[list[str]]:
-    """The cells of `COLUMNS`, a row a port, in rail order; "-" is no rail. `rails` are the devices
-    whose `port` is a rail.
+    """The cells of `COLUMNS`, one row per port, in rail order; "-" is no rail. `rails` are the
+    devices whose `port` is a rail.
     """
     rows = []
     for device in devices:

@@ -1,4 +1,4 @@
-"""One rail of this node: an open device, its registered memory and a queue pair a peer."""
+"""One rail of this node: an open device, its registered memory and one queue pair per peer."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MAX_STALL_S = 1e6
 class Damping(NamedTuple):
     """When a dead link is probed, in seconds after its death or its last probe, and for how long.
 
-    first_s, most_s      the first wait; each that was in vain is followed by one twice as long, up
+    first_s, most_s      the first wait; each that fails is followed by one twice as long, up
                          to most_s
     window_s, longest_s  a link that dies within window_s of its return waits four times as long as
                          the time before, up to longest_s
-    trial_s              that the first trials may take; every fourth in vain doubles it, three
+    trial_s              that the first trials may take; every fourth that fails doubles it, three
                          times at most
     """
 

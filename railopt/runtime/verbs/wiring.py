@@ -38,7 +38,7 @@ class Wiring:
 
     rails     this node's devices, in rail order
     links     by their index, those that are being tried included; `by_place` has the link that is
-              in force of each (peer, lane), in their order: lane = rail * queue pairs a rail + k
+              in force of each (peer, lane), in their order: lane = rail * queue pairs per rail + k
     peers     rank -> its receive memory
     """
 

@@ -8,7 +8,7 @@ from railopt.base.errors import InputError
 from railopt.base.extras import installed, missing
 from railopt.base.processes import THREADS
 from railopt.evidence import bounds
-from railopt.policies.lpt import lpt_global
+from railopt.policies.longest_first import lpt_global
 from railopt.solver.coupled.race import Race
 from railopt.solver.local.steps import failure
 from railopt.solver.program.backends import BACKENDS

@@ -17,7 +17,7 @@ from railopt.model.fabric import Fabric
 from railopt.policies.common import make_plan
 from railopt.solver.coupled.fallback import SHARES, first_bound, shared_out
 from railopt.solver.local.deadline import Deadline, Now, wall_s
-from railopt.solver.outcome import Outcome
+from railopt.solver.outcome import INTERRUPTED, Outcome
 
 if TYPE_CHECKING:
     from railopt.solver.coupled.search import Cells
@@ -166,7 +166,7 @@ class Race:
         try:
             yield
         except KeyboardInterrupt:
-            self.note("interrupted")
+            self.note(INTERRUPTED)
 
     def outcome(self) -> Outcome:
         """The answer; where no step got as far as a plan, one that needs no kernel."""
@@ -176,7 +176,7 @@ class Race:
         if not self.bound and len(self.chunks):
             self.bound, self.witness = first_bound(self.fabric, self.chunks)
         plan = make_plan(self.fabric, self.chunks, self.rail, f"solve: {self.plan_by}")
-        return Outcome(plan, self._bracket(), self.time_s, tuple(self.notes))
+        return Outcome(plan, self._bracket(), plan, self.time_s, tuple(self.notes))
 
     def _bracket(self) -> Bracket:
         """What is known; beside a claim, the bound that has a witness."""

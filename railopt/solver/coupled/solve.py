@@ -15,7 +15,6 @@ from railopt.base.arrays import require_type, whole_number
 from railopt.base.errors import InputError
 from railopt.base.kernels import compile_mode
 from railopt.base.units import INT64_MAX, parse_number, quoted
-from railopt.evidence.bracket import Bracket, Status
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
@@ -38,7 +37,7 @@ def solve(
     start: Plan | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> Outcome:
-    """The best plan within `limit_s` seconds, the best bound, and whether that is proved.
+    """The best plan within `limit_s` seconds, the best bound, and how they are known.
 
     backend    "native", or one foreign solver with the plain integer program: "cpsat", "pulp",
                "highs", "scipy"
@@ -48,7 +47,7 @@ def solve(
 
     The time in which kernels are compiled or loaded does not count.  An interrupt (Ctrl-C) ends the
     race; the best so far is returned, with "interrupted" among the notes.  So are steps that
-    failed: what the others know stays.
+    failed: what the others know stays.  Infeasible is raised where some chunk has no living rail.
     """
     require_type(chunks, Chunks, "chunks", "chunks, e.g. traffic.chunks('1MiB')")
     require_type(fabric, Fabric, "fabric", "a Fabric")
@@ -73,12 +72,7 @@ def run_race(race: Race, backend: str = "native", start: Plan | None = None) -> 
         )
     if not race.limit_s > 0:
         raise InputError(f"a time limit of {race.limit_s} s: expected more than 0")
-    try:
-        check_alive(fabric, chunks)
-    except InputError as error:
-        if chunks.nodes != fabric.nodes:
-            raise
-        return Outcome(None, Bracket(None, Fraction(0), Status.INFEASIBLE, by=str(error)), 0.0)
+    check_alive(fabric, chunks)
     if not len(chunks):
         race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
         return race.outcome()

@@ -33,7 +33,7 @@ from railopt.checker import WORK
 from railopt.evidence import bounds
 from railopt.evidence.bounds import Witness
 from railopt.model.plan import SIDES
-from railopt.policies.lpt import lpt_global
+from railopt.policies.longest_first import lpt_global
 from railopt.solver.coupled import cap_weights, nodes
 from railopt.solver.coupled.ask import ILP_VARIABLES, integer_program
 from railopt.solver.coupled.fallback import first_bound
@@ -51,7 +51,7 @@ ILP_AFTER = 0.25  # share of the time before the integer program starts
 # what several sides rule out: after this share of the time, with so many steps of the checker for
 # each of so many sets of them
 JOINT, JOINT_LAST = ((0.01, 250_000, 100), (0.1, 5_000_000, 4)), (WORK, 100)
-FEW_CHUNKS = 16  # of so few, all that the checker may spend at last
+FEW_CHUNKS = 16  # for so few, all that the checker may spend, in the last step
 
 
 def native(race: Race) -> None:

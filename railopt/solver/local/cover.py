@@ -62,7 +62,7 @@ class Masks(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """The branch that the search is in, one row a level: what is still there before its choice.
+    """The branch that the search is in, one row per level: what is still there before its choice.
 
     usable   uint64 [levels, words], loads that may be chosen;  reach int64, words with bits at most
     choices  uint64 [levels, words], those yet to be tried;  at int64, the first word to look at

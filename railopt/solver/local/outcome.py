@@ -64,14 +64,14 @@ class LocalOutcome:
 
     @cached_property
     def bracket(self) -> Bracket:
-        """What is known, the checker asked: what rests on a search alone is not called proved."""
+        """What is known, the checker asked: what rests on a search alone stays claimed."""
         if self.closed and self.checkable:
             return replace(self.searched, status=Status.KNOWN)
         return self.searched
 
     @property
-    def proved(self) -> bool:
-        """The optimum, by a witness that the checker can check."""
+    def optimal(self) -> bool:
+        """Whether the assignment is optimal, by a witness that the checker accepts."""
         return self.bracket.optimum_known
 
     @cached_property

@@ -65,7 +65,7 @@ class MovedBound:
     bound    no plan moves less, by `prices`
     value    what the best division of the traffic moves, exact; None where that was not found
     prices   that prove the bound
-    earned   bytes a second by which the same prices prove less of plans that take longer
+    earned   bytes per second by which the same prices prove less of plans that take longer
     """
 
     time: Fraction

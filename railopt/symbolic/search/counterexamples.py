@@ -190,7 +190,7 @@ _NO = Fraction(-1)  # the figure of a plan that does not hold
 def _replay_plan(record: Record) -> tuple[Fraction, Fraction, list[str]]:
     best, bad = record["best"], record["bad"]
     good = check_certificate(best)
-    if not (good.ok and good.proved):
+    if not (good.ok and good.optimal):
         return _NO, _NO, [f"the checker does not prove the optimum: {good.message}"]
     attained = {key: bad[key] for key in ("assignment", "flow") if key in bad}
     worse = {

@@ -90,7 +90,7 @@ def receive_factor(quick: bool = False, *, uniform_sends: bool = True) -> Result
                     )
     return verdict(
         "exhaustive",
-        f"M = 3, N = 2, 0..{1 if quick else 2} bytes a pair ({count} splits)",
+        f"M = 3, N = 2, 0..{1 if quick else 2} bytes per pair ({count} splits)",
         failures,
         ("uniform sending",),
     )

@@ -202,7 +202,7 @@ def round_robin_bound(
     ]
     return verdict(
         "exhaustive",
-        f"M = 3, N = 2, 3, 0..{most} equal chunks a pair ({len(instances)} matrices), "
+        f"M = 3, N = 2, 3, 0..{most} equal chunks per pair ({len(instances)} matrices), "
         f"{' and '.join(policies)}",
         failures,
         ("the chunks of a pair of nodes are equal",),
@@ -254,7 +254,7 @@ def ceiling_attained(quick: bool = False, *, policy: str = "equitable", largest:
     return verdict(
         "exhaustive",
         f"M = 3, N = 2..4, 0..{most} chunks a "
-        f"pair{'' if quick else '; M = 4, N = 2, 3, 0..1 chunks a pair'}",
+        f"pair{'' if quick else '; M = 4, N = 2, 3, 0..1 chunks per pair'}",
         failures,
         ("equal chunks", "equal rates"),
     )

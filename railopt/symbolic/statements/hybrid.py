@@ -1,6 +1,6 @@
 """T11, T12: HybridEP's optimum (arXiv 2510.19470), with the max(0, .) that the paper leaves out.
 
-One level of G workers, bandwidth B, D bytes of data and P_E bytes of expert a worker, Lat_PE of
+One level of G workers, bandwidth B, D bytes of data and P_E bytes of expert per worker, Lat_PE of
 compute to hide under. With a = P_E (G-1)/B, b = 2 D (G-1)/(G B) and L = Lat_PE, sending the share p
 of the leaving data as data takes
 

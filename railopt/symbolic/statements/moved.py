@@ -45,9 +45,10 @@ def excess(quick: bool = False, *, even: bool = True) -> Result:
                 failures.append(f"{held}: {least} bytes staged, the excess is {above}")
     return verdict(
         "exhaustive",
-        f"N = 2 with up to 6 bytes a GPU, N = 3 with up to {3 if quick else 5}: {tried} instances",
+        f"N = 2 with up to 6 bytes per GPU, N = 3 with up to {3 if quick else 5}: {tried} "
+        "instances",
         failures,
-        ("one NIC a GPU",),
+        ("one NIC per GPU",),
     )
 
 
@@ -201,7 +202,7 @@ def own_nic(quick: bool = False, *, own: bool = True) -> Result:
         "exhaustive",
         f"every GPU and set of targets of up to {most} GPUs ({tried})",
         failures,
-        ("one NIC a GPU",),
+        ("one NIC per GPU",),
     )
 
 

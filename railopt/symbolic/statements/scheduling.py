@@ -260,8 +260,8 @@ def posterior_sharper(quick: bool = False, *, more: int = 0) -> Result:
 
 
 def posterior_attained(quick: bool = False, *, rounds_more: int = 0) -> Result:
-    """T6e by running: with (k-3) N more chunks of N, one a rail in the best plan, that carries kN;
-    `lpt` ends at (k+1) N - 1 with k chunks on its fullest rail.
+    """T6e by running: with (k-3) N more chunks of N, one per rail in the best plan, that carries
+    kN; `lpt` ends at (k+1) N - 1 with k chunks on its fullest rail.
     """
     most, failures = 6 if quick else 12, []
     for rails in range(2, most + 1):

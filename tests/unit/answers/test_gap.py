@@ -83,7 +83,7 @@ def test_the_certificate_holds_the_plan_and_the_bound() -> None:
     report = gap(on_rails(0, 0, 0), limit_s=60)
     verdict = report.certificate.check()
     assert verdict.ok
-    assert not verdict.proved
+    assert not verdict.optimal
     assert (verdict.bound, verdict.value) == (9, 14)
     assert report._better is report.best
     assert gap(on_rails(0, 1, 0), limit_s=0)._better is None
@@ -225,7 +225,7 @@ def test_certificates_of_rows_have_plain_names_of_their_own(tmp_path: Path) -> N
         "plan-2-2.json",
     ]
     assert {path.parent for path in saved} == {tmp_path / "new" / "folder"}
-    assert all(check(path).proved for path in saved)
+    assert all(check(path).optimal for path in saved)
 
 
 def test_points_of_a_figure() -> None:

@@ -78,17 +78,20 @@ def test_small_work_is_interpreted_and_loads_no_numba(tmp_path: Path) -> None:
     assert cached(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_large_arrays_are_compiled_at_once(tmp_path: Path) -> None:
     assert ran(tmp_path, call(size=200_000)).stdout.strip() == "True"
     assert cached(tmp_path)
 
 
+@pytest.mark.slow
 def test_what_was_interpreted_for_long_is_compiled(tmp_path: Path) -> None:
     code = "import railopt.base.kernels as kernels\nkernels.COMPILE_S = kernels.IMPORT_S = 0.02\n"
     assert ran(tmp_path, code + call(size=100, times=1)).stdout.strip() == "False"
     assert ran(tmp_path, code + call(size=100, times=2000)).stdout.strip() == "True"
 
 
+@pytest.mark.slow
 def test_what_is_in_the_cache_is_used_sooner(tmp_path: Path) -> None:
     compiled = ran(tmp_path, "import loops\nloops.most(np.arange(9))", "always")
     assert compiled.returncode == 0
@@ -98,6 +101,7 @@ def test_what_is_in_the_cache_is_used_sooner(tmp_path: Path) -> None:
     assert ran(tmp_path, code + seen.format(10_000)).stdout.strip() == "True"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "loaded"), [("always", "True"), ("never", "False")])
 def test_the_variable_decides(tmp_path: Path, mode: str, loaded: str) -> None:
     done = ran(tmp_path, call(size=50_000 if mode == "never" else 10), mode)
@@ -110,6 +114,7 @@ def test_another_value_of_the_variable_is_refused(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].endswith(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [b"", None, b"no index at all"])
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 def test_damaged_files_in_the_cache_are_one_line(
@@ -127,6 +132,7 @@ def test_damaged_files_in_the_cache_are_one_line(
     assert (again.returncode, again.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_cache_of_another_version_is_replaced(tmp_path: Path) -> None:
     """A type that a cached kernel was compiled for has another name now."""
     (tmp_path / "kinds.py").write_text("import typing\nclass Old(typing.NamedTuple):\n    a: int\n")
@@ -141,6 +147,7 @@ def test_a_cache_of_another_version_is_replaced(tmp_path: Path) -> None:
     assert ran(tmp_path, code.format("Renamed"), "always").stderr == ""
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     """numba compiles, and fails when it saves."""
     code = (
@@ -177,6 +184,7 @@ def test_a_numba_that_breaks_is_one_line(tmp_path: Path) -> None:
     assert "no numba (libllvmlite.so: cannot open)" in line
 
 
+@pytest.mark.slow
 def test_a_kernel_that_numba_does_not_compile_is_interpreted(tmp_path: Path) -> None:
     code = (
         "from railopt.base.kernels import kernel\n"
@@ -191,6 +199,7 @@ def test_a_kernel_that_numba_does_not_compile_is_interpreted(tmp_path: Path) -> 
     assert line.startswith("railopt: dicts.odd is interpreted, which is slower: numba")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["always", "never"])
 def test_what_a_kernel_raises_is_raised(tmp_path: Path, mode: str) -> None:
     done = ran(tmp_path, "import loops\nloops.most_of_two(np.arange(0), np.arange(1))", mode)
@@ -217,6 +226,7 @@ def test_ctrl_c_is_heard_while_numba_is_loaded_and_compiles(tmp_path: Path, afte
     assert (done.stdout, done.stderr) == ("heard 1\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["always", "never"])
 def test_numbers_are_returned_as_pythons(tmp_path: Path, mode: str) -> None:
     code = (

@@ -31,8 +31,8 @@ def test_show_draws_and_says(here: Path, railopt_cli: Cli) -> None:
     ran = railopt_cli("fabric", "show", "topo.xml", "-o", "node.svg")
     assert (ran.code, ran.err) == (0, "saved node.svg\n")
     assert ran.out.splitlines()[:4] == [
-        "nodes: 1, GPUs a node: 2, rails: 2",
-        "scale-up: 450GB/s a GPU, any pair at that rate",
+        "nodes: 1, GPUs per node: 2, rails: 2",
+        "scale-up: 450GB/s per GPU, any pair at that rate",
         "  GPU 0 ----- rail 0  400Gb/s",
         "  GPU 1 ----- rail 1  400Gb/s",
     ]
@@ -47,7 +47,7 @@ def test_show_draws_and_says(here: Path, railopt_cli: Cli) -> None:
     [
         (["topo.txt", "--nodes", "4", "--link", "200Gb/s"], 4, [[0], [1]], "as given"),
         (["fabric.toml"], 3, [[0, 1], [2, 3]], "inside is not given"),
-        (["fabric.topo"], 4, [[0], [1]], "scaleup is not given: 450GB/s a GPU assumed"),
+        (["fabric.topo"], 4, [[0], [1]], "scaleup is not given: 450GB/s per GPU assumed"),
         (["--fabric", "fabric.toml"], 3, [[0, 1], [2, 3]], "inside is not given"),
         (["--rails", "4", "--gpus", "2"], 8, [[0], [0], [1], [1]], "nodes is not given: 8 nodes"),
         ([], 8, [[n] for n in range(8)], "rails is not given: 8 rails assumed"),

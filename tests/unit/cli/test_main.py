@@ -19,7 +19,7 @@ import pytest
 from railopt import POLICIES, Fabric, Plan, Traffic
 from railopt.base.errors import InputError
 from railopt.cli.common import with_floats
-from railopt.cli.main import COMMANDS
+from railopt.cli.main import COMMANDS, _parser
 
 Cli = Callable[..., object]
 
@@ -37,6 +37,18 @@ def test_every_command_has_help_with_an_example(railopt_cli: Cli, command: str) 
     assert ran.code == 0
     assert "example" in ran.out.lower()
     assert f"railopt {command}" in ran.out
+
+
+FRAGMENT = re.compile(r"(also|and|default|for|instead|of|only|or|the same)\b|\W")
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_of_an_option_is_a_whole_phrase(command: str) -> None:
+    assert FRAGMENT.match("of the search (default 0)")
+    words = {
+        action.dest: action.help or "" for action in _parser(command).commands[command].actions
+    }
+    assert {name: text for name, text in words.items() if FRAGMENT.match(text)} == {}
 
 
 @pytest.mark.parametrize(

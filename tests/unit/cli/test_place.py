@@ -201,7 +201,7 @@ def test_what_servers_round_up_to_is_said(
     options = ["--planner", "replicate", "--replicas", "13", "--sglang", str(tmp_path / "s.json")]
     assert main(["place", trace, *FABRIC, *options]) == 0
     said = capsys.readouterr()
-    assert "13 replicas a layer asked, 16 placed" in said.out
+    assert "13 replicas per layer asked, 16 placed" in said.out
     slots = json.loads((tmp_path / "s.json").read_text())["physical_to_logical_map"]
     assert np.shape(slots) == (2, 16)
 
@@ -351,11 +351,11 @@ def test_times_of_training_are_not_given_for_serving(
         (["--limit", "10s"], "--limit can't do anything with --planner pro-prophet"),
         (["--groups", "2"], "--groups can't do anything with --planner pro-prophet"),
         (["--top-k", "2"], "--top-k can't do anything with a trace that knows it"),
-        (["--tokens", "5"], "--tokens can't do anything with a trace of 200 a rank"),
+        (["--tokens", "5"], "--tokens can't do anything with a trace of 200 tokens per rank"),
         (["--planner", "contiguous", "--move-weight", "2"], "--move-weight can't do anything"),
         (["--planner", "replicate", "--move-weight", "2"], "without --previous or --aim time"),
-        (["--gpu-tflops", "0"], "FLOP/s a GPU"),
-        (["--gpu-tflops", "nan"], "FLOP/s a GPU"),
+        (["--gpu-tflops", "0"], "FLOP/s per GPU"),
+        (["--gpu-tflops", "nan"], "FLOP/s per GPU"),
         (["--move-weight", "inf"], "and finite"),
         (["--move-weight", "1e40"], "at most"),
         (["--planner", "replicate", "--groups", "0"], "groups = 0: expected a whole number"),

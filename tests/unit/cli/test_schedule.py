@@ -104,7 +104,7 @@ def test_files(railopt_cli: Cli, tmp_path: Path) -> None:
         (("nothing", "--nodes", "4"), "neither a file nor a workload"),
         (("uniform", "--nodes", "4", "--eps", "huge"), "eps = 'huge'"),
         (("uniform", "--nodes", "4", "--degrade", "1:1=0.5"), "NICs of different rate"),
-        (("uniform", "--nodes", "4", "--rails", "4", "--gpus", "8"), "one NIC a GPU"),
+        (("uniform", "--nodes", "4", "--rails", "4", "--gpus", "8"), "one NIC per GPU"),
         (("uniform", "--nodes", "4", "--plan", "/nowhere/p.npz"), "does not exist"),
     ],
 )

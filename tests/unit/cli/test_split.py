@@ -51,6 +51,7 @@ def test_ids_of_experts_are_read(railopt_cli: Cli, tmp_path: Path) -> None:
     assert railopt_cli("split", *words, "--top-k", "0").code == 1
 
 
+@pytest.mark.slow
 def test_a_case_beyond_linear_programs_stays_open(
     railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ def test_round_trip_is_canonical(tmp_path: Path) -> None:
     loaded = Certificate.load(path)
     assert loaded == BEST
     assert loaded.optimal
-    assert loaded.check().proved
+    assert loaded.check().optimal
     with pytest.raises(InputError, match="exists"):
         BEST.save(path)
     BEST.save(path, force=True)
@@ -67,7 +67,7 @@ def test_a_claim_is_never_proved() -> None:
     assert not word.optimal
     assert word.claimed_by == "solver 1.0"
     assert word.check().ok
-    assert not word.check().proved
+    assert not word.check().optimal
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ def test_coupled_in_full() -> None:
     certificate = Certificate.coupled(
         fabric, chunks, bound.value, bound.lifted, value=bound.value, rail=[0, 1, 1]
     )
-    assert certificate.check().proved
+    assert certificate.check().optimal

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 ANSWER = {
     "ok": True,
     "optimal": True,
-    "optimum": "proved",
+    "optimum": "known",
     "kind": "average",
     "message": "value and bound meet",
     "bound": "9/2",

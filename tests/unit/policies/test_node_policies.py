@@ -73,6 +73,7 @@ def least_moved(fabric: Fabric, chunks: Chunks, time: Fraction) -> float:
     return float(answer.fun)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["even-excess", "spill"])
 @pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL, CROSSED])
 def test_close_to_the_nodes_bound(policy: str, fabric: Fabric) -> None:
@@ -199,6 +200,7 @@ def test_a_dead_nic_makes_its_gpu_stage(policy: str) -> None:
     assert stuck <= made.staged < stuck + 0.3 * chunks.total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["even-excess", "spill"])
 def test_sizes_at_the_limit(policy: str) -> None:
     chunks = Chunks.from_units(
@@ -282,7 +284,7 @@ def test_few_bytes_are_moved_where_chunks_are_large(spec: str, nodes: int, chunk
 @pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL])
 def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
     from railopt.policies import spill_rails, spill_swaps
-    from railopt.policies.spill import TimedRails, _begun, _longest
+    from railopt.policies.spilling import TimedRails, _begun, _longest
 
     for seed in range(5):
         chunks = tokens(fabric, seed)

@@ -31,6 +31,7 @@ def test_a_refusal_says_which_of_two_things_is_wrong() -> None:
         railopt.Planner(fabric, True)
 
 
+@pytest.mark.slow
 def test_a_hurried_plan_does_not_depend_on_those_before() -> None:
     """Where a NIC is very slow, a step of many bytes changed the plans of all later ones."""
     slow = {(0, 0): "1/1000000", (1, 2): "0.61", (2, 1): "0.83"}
@@ -53,6 +54,7 @@ def test_a_hopeless_nic_does_not_blur_the_others() -> None:
     assert times[0] <= times[1] * Fraction(101, 100)
 
 
+@pytest.mark.slow
 def test_rates_stay_apart_where_there_are_very_many_bytes() -> None:
     fabric = railopt.Fabric.uniform(2, 2).degraded({(0, 1): "1/3"})
     matrix = np.zeros((4, 4), np.int64)

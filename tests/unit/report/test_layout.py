@@ -150,6 +150,7 @@ KINDS: dict[str, Callable[[float], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_is_on_the_canvas_and_on_no_other_text(kind: str, width: str) -> None:

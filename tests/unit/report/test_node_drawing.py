@@ -31,7 +31,7 @@ def test_what_hangs_together() -> None:
 
 def test_a_node_as_text() -> None:
     assert node_lines(odd()) == [
-        "scale-up: 450GB/s a GPU, a pair at most 100GB/s",
+        "scale-up: 450GB/s per GPU, a pair at most 100GB/s",
         "  GPU 0 --+-- rail 0  400Gb/s",
         "  GPU 1 --+-- rail 1  400Gb/s",
         "  GPU 2 --+-- rail 2  dead",
@@ -44,7 +44,7 @@ def test_a_node_as_text() -> None:
     ]
     assert node_lines(odd(), 1)[3] == "  GPU 2 --+-- rail 2  400Gb/s"
     assert node_lines(Fabric.uniform(1, 1, gpus=2)) == [
-        "scale-up: 450GB/s a GPU, any pair at that rate",
+        "scale-up: 450GB/s per GPU, any pair at that rate",
         "  GPU 0 --+-- rail 0  400Gb/s",
         "  GPU 1 --+",
     ]

@@ -95,6 +95,7 @@ def test_the_page_says_which_checker_accepted(
     assert "<b>.json" not in out.read_text()
 
 
+@pytest.mark.slow
 def test_the_page_stands_alone(text: str) -> None:
     assert len(text) < 2_000_000
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", text)
@@ -208,6 +209,7 @@ def test_numbers_that_no_float_has_are_texts() -> None:
     assert 'class="text">1000' in page._cell(Fraction(10**400))
 
 
+@pytest.mark.slow
 def test_the_data_behind_the_figures(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     data = json.loads(railopt_cli("report", folder, "-o", tmp_path / "r.html", "--json").out)
     assert data["gap-by-nodes"]["columns"] == ["policy", "nodes", "instances", "median %"]

@@ -37,8 +37,8 @@ def test_the_closest_and_lpt_beside_it() -> None:
     rows += [row("equitable", "1/100", 1)]
     assert verdict(rows) == (
         "equitable is the closest of 2 policies: it is at most 1 % above the best possible plan in "
-        "its 2 instances and proved optimal in 1; lpt is at most 50 % above the best possible plan "
-        "in its 2 instances and proved optimal in 0; the best possible time itself is open in 1 of "
+        "its 2 instances and optimal in 1; lpt is at most 50 % above the best possible plan "
+        "in its 2 instances and optimal in 0; the best possible time itself is open in 1 of "
         "2 problems."
     )
 
@@ -47,7 +47,7 @@ def test_one_problem_is_one_however_often_it_was_solved() -> None:
     first, second = row("lpt", "1/3"), row("lpt", "0", started=1.0)
     second["instance"] = {**second["instance"], "limit_s": 1.0, "threads": 2}
     assert verdict(newest([second, first])) == (
-        "lpt is proved optimal in its 1 instances; the best possible time itself is open in 0 of 1 "
+        "lpt is optimal in its 1 instances; the best possible time itself is open in 0 of 1 "
         "problems."
     )
 
@@ -61,7 +61,7 @@ def test_gaps_are_to_the_best_bound_of_their_problem() -> None:
         ("100", "0", "known"),
         ("100", "1/20", "known"),
     ]
-    assert verdict(rows).startswith("lpt is the closest of 2 policies: it is proved")
+    assert verdict(rows).startswith("lpt is the closest of 2 policies: it is optimal")
     assert verdict(rows).endswith("is open in 0 of 1 problems.")
 
 
@@ -85,7 +85,7 @@ def test_nothing_is_nothing() -> None:
 
 
 def test_all_optimal() -> None:
-    assert verdict([row("mine:f", "0")]).startswith("mine:f is proved optimal in its 1 instances;")
+    assert verdict([row("mine:f", "0")]).startswith("mine:f is optimal in its 1 instances;")
 
 
 @pytest.mark.parametrize(

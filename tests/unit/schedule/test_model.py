@@ -77,6 +77,7 @@ def test_balanced_traffic_has_no_balance() -> None:
         assert found.schedule.excess == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "released_stages", "released_ratio"),
     [(4, 8, 1.19), (8, 44, 1.23), (16, 218, 1.26), (32, 935, 1.32)],

@@ -61,6 +61,7 @@ def test_pipelined_plans_run_at_the_bound() -> None:
         phases(schedule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pipelined"])
 def test_phases_carry_every_byte(kind: str) -> None:
     fabric = Fabric.uniform(5, 4)
@@ -111,10 +112,10 @@ def test_the_optimum_is_certified(kind: str, tmp_path: Path) -> None:
         schedule = synthesise(fabric, traffic, kind)
         made = certificate(schedule)
         assert made.bound == made.value == schedule.bound.value
-        assert made.check().proved
+        assert made.check().optimal
         path = tmp_path / f"{len(schedule.pieces()[0])}.json"
         made.save(path)
-        assert check(path).proved
+        assert check(path).optimal
 
 
 def test_a_better_claim_fails() -> None:

@@ -238,7 +238,7 @@ def test_what_is_no_fabric_and_no_traffic_is_refused() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="4 servers x 8 GPUs, the fabric has 4 x 4"):
         synthesise(Fabric.uniform(4, 4), TRAFFIC)
-    with pytest.raises(InputError, match="one NIC a GPU"):
+    with pytest.raises(InputError, match="one NIC per GPU"):
         synthesise(Fabric.uniform(4, 4, gpus=8), TRAFFIC)
     with pytest.raises(InputError, match="NICs of different rate"):
         synthesise(FABRIC.degraded({(1, 2): "0.5"}), TRAFFIC)

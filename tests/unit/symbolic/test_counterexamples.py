@@ -170,6 +170,7 @@ def uniform_twice(record: dict[str, Any]) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_forgeries_of_several_fields_at_once() -> None:
     """Rows of the bad flow split, moved between rails and added, its unit and the figures fitted to
     it: whatever is accepted is uniform.

@@ -28,7 +28,7 @@ def kernel() -> run.CoqKernel:
     return run.CoqKernel("pinned")
 
 
-SLOW = {"T7d", "T7e", "T7i", "T8b"}
+SLOW = {"T14a", "T14d", "T15c", "T7d", "T7e", "T7i", "T7k", "T8b"}
 
 
 @pytest.mark.parametrize(

@@ -210,6 +210,7 @@ def test_bad_ranks_and_policies_are_refused() -> None:
         Router(FABRICS["2x4"], 0, "evenexcess")
 
 
+@pytest.mark.slow
 def test_no_allocation_grows_with_calls() -> None:
     router = Router(Fabric.uniform(2, 4), 1)
     rng = np.random.default_rng(7)

@@ -81,14 +81,14 @@ def direct(*targets: int, count: int = 4, kind: str = "nvlink") -> str:
 @pytest.mark.parametrize(
     ("links", "sm", "scaleup", "pair", "said"),
     [
-        ([SWITCH.format(9) * 2] * 3, 90, 450, None, "18 NVLinks a GPU at 25GB/s each"),
+        ([SWITCH.format(9) * 2] * 3, 90, 450, None, "18 NVLinks per GPU at 25GB/s each"),
         ([SWITCH.format(18)] * 3, 100, 900, None, "at 50GB/s each (nominal for sm 100)"),
         ([direct(1, 2), direct(0, 2), direct(0, 1)], 80, 200, 100, "at least 4 a pair"),
         ([direct(1), direct(0, 2), direct(1)], 70, 100, 100, "some pairs of GPUs have no link"),
         ([SWITCH.format(18), SWITCH.format(17), SWITCH.format(18)], 90, 425, None, "the fewest"),
-        ([direct(1, 2, 3), direct(0, 2, 3), direct(0, 1, 3)], 80, 200, 100, "8 NVLinks a GPU"),
+        ([direct(1, 2, 3), direct(0, 2, 3), direct(0, 1, 3)], 80, 200, 100, "8 NVLinks per GPU"),
         (["", SWITCH.format(18), ""], 90, 32, None, "PCIe at 32GB/s assumed"),
-        ([direct(1, 2, count=1, kind="xgmi")] * 3, 90, 50, 50, "xGMI links a GPU"),
+        ([direct(1, 2, count=1, kind="xgmi")] * 3, 90, 50, 50, "xGMI links per GPU"),
     ],
 )
 def test_scale_up(links: list[str], sm: int, scaleup: int, pair: int | None, said: str) -> None:

@@ -61,7 +61,7 @@ def test_what_is_found_and_assumed_is_said() -> None:
         "rail 1 is b, near GPU 1 (PIX)",
         "c: left out, across a host bridge from every GPU",
         "the rate of a_bond_0, b is not in the file: 400Gb/s assumed",
-        "18 NVLinks a GPU at 25GB/s each (the matrix does not say which: 50GB/s for Blackwell), "
+        "18 NVLinks per GPU at 25GB/s each (the matrix does not say which: 50GB/s for Blackwell), "
         "from GPU to GPU, at least 18 a pair",
         "latency is not in the file: 1us assumed",
     )

@@ -48,16 +48,15 @@ def test_closed_form_is_never_beaten_by_any_ratio_or_size(data: int, expert: int
     block = flat(data=data * MB, expert=expert * MB, pre=Fraction(pre))
     p, size = stream.closed_form(block)
     assert 0 <= p <= 1
-    assert stream.ratio(block, size) == p
+    assert (block.workers - size) / (block.workers - 1) == p
     best = stream.latency_of_ratio(block, p)
     assert all(stream.latency_of_ratio(block, Fraction(i, 200)) >= best for i in range(201))
     found = stream.optimum(block, unequal=True)
     assert found.latency.total >= best
     for size_ in (1, 2, 4, 8, 16, 32):
         domain = stream.domains_of_sizes(block, [size_])
-        assert stream.latency(block, domain).total == stream.latency_of_ratio(
-            block, stream.ratio(block, size_)
-        )
+        share = Fraction(block.workers - size_, block.workers - 1)
+        assert stream.latency(block, domain).total == stream.latency_of_ratio(block, share)
         assert stream.latency(block, domain).total >= found.latency.total
 
 
@@ -169,7 +168,7 @@ def test_given_sizes_have_to_fit_and_the_closed_form_is_for_what_it_knows() -> N
     block = flat(workers=4)
     assert answer(spec.HybridQuestion(block, False), [2]).closed is not None
     tight = replace(block, memory=15 * MB)
-    with pytest.raises(Infeasible, match=r"need 15.26MiB of experts a worker, its own included"):
+    with pytest.raises(Infeasible, match=r"need 15.26MiB of experts per worker, its own included"):
         answer(spec.HybridQuestion(tight, False), [2])
     assert answer(spec.HybridQuestion(replace(block, memory=16 * MB), False), [2]).latency.total > 0
     slow = (replace(block.levels[0], latency=Fraction(1, 10**6)),)

@@ -77,6 +77,7 @@ def test_a_curve_of_moves_falls_and_is_bounded() -> None:
     assert points[-1].least > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drift", [0.05, 0.5])
 def test_a_repair_is_even_enough_with_few_moves(drift: float) -> None:
     rng = np.random.default_rng(7)
@@ -91,6 +92,7 @@ def test_a_repair_is_even_enough_with_few_moves(drift: float) -> None:
     np.testing.assert_array_equal(same, old)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 8])
 def test_a_repair_keeps_groups_on_their_nodes(groups: int) -> None:
     rng = np.random.default_rng(8)

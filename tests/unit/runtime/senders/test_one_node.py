@@ -45,6 +45,7 @@ def parts_of(policy: str) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_parts_are_the_plan_of_all_and_loopback_carries_it(policy: str) -> None:
     joined = joined_plan(FABRIC, parts_of(policy), policy)

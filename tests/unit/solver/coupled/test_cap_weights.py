@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import product
 
 import numpy as np
+import pytest
 
 from railopt import Chunks, Fabric
 from railopt.base.arrays import Ints
@@ -33,6 +34,7 @@ def optimum(sizes: Ints, rails: int) -> int:
     return best
 
 
+@pytest.mark.slow
 def test_no_bound_exceeds_the_optimum_and_all_of_them_check() -> None:
     better = 0
     for seed in range(60):
@@ -75,6 +77,7 @@ def test_what_takes_long_to_check_is_not_said() -> None:
         prove_local(many.tolist(), [1] * 8, Fraction(found[0]), found[1], Meter(WORK))
 
 
+@pytest.mark.slow
 def test_a_coupled_solve_says_so_before_any_exact_method() -> None:
     seen: list[Progress] = []
     chunks = Chunks.from_arrays(src=[0] * len(SIZES), dst=[1] * len(SIZES), size=SIZES, nodes=2)

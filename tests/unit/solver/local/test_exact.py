@@ -7,6 +7,7 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import pytest
 
 from railopt.base.arrays import Ints
 from railopt.checker import Meter, Packing, check_certificate, refute
@@ -41,6 +42,7 @@ def sets_of(windows: Windows) -> Ints:
     return np.array([one for one in every if any(one)])
 
 
+@pytest.mark.slow
 def test_loads_are_sifted_as_by_looking_at_every_set() -> None:
     rng, sifted_out = np.random.default_rng(5), 0
     for _ in range(30):
@@ -62,6 +64,7 @@ def test_loads_are_sifted_as_by_looking_at_every_set() -> None:
     assert sifted_out > 50
 
 
+@pytest.mark.slow
 def test_sifting_changes_no_decision_and_convinces_the_kernel() -> None:
     rng, seen = np.random.default_rng(6), {FOUND: 0, REFUTED: 0}
     for _ in range(60):

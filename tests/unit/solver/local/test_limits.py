@@ -108,7 +108,7 @@ def test_sums_beyond_the_search_get_lpt_and_one_note() -> None:
     assert found.value == (1 << 58) + 3
     (note,) = found.notes
     assert note.startswith(f"{sum(given)} units on 8 rails are more than the exact search takes")
-    assert found.proved  # the largest job alone
+    assert found.optimal  # the largest job alone
 
 
 @pytest.mark.parametrize("shape", [{"rails": 2}, {"speeds": [2, 1]}])
@@ -146,11 +146,11 @@ def test_a_failing_step_loses_nothing(error: Exception) -> None:
 
     chosen = [steps.constructions, perfect, steps.full_search]
     found = solve_local([9, 9, 9, 2], 2, limit_s=20, chosen=chosen)
-    assert (found.value, found.proved) == (18, True)
+    assert (found.value, found.optimal) == (18, True)
     assert not found.notes  # met before that step
     given = np.random.default_rng(7).integers(1, 10**4, 24)
     found = solve_local(given, 8, limit_s=20, chosen=chosen)
-    assert found.proved
+    assert found.optimal
     (note,) = found.notes
     assert note.startswith(f"the step perfect failed ({type(error).__name__}: ")
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from railopt.cli import heartbeat as beat
-from railopt.cli.heartbeat import heartbeat, stage
+from railopt.cli import progress as beat
+from railopt.cli.progress import heartbeat, stage
 
 
 class Terminal(io.StringIO):

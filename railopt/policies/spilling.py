@@ -20,8 +20,8 @@ from railopt.model.fabric import Fabric
 from railopt.model.moves import needed_by
 from railopt.model.plan import Plan
 from railopt.policies.common import Costs, check_alive, costs, make_plan
-from railopt.policies.equitable import equitable
-from railopt.policies.lpt import lpt_global
+from railopt.policies.equitable_colouring import equitable
+from railopt.policies.longest_first import lpt_global
 
 if TYPE_CHECKING:
     from railopt.policies.cutting import Cut

@@ -24,6 +24,7 @@ from railopt.base.dice import Dice
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
+from railopt.policies import by_size, equal_pairs, equal_rails, rounds, unequal_rails
 from railopt.policies.common import Columns, Costs, check_alive, costs, make_plan, rail_turns
 
 __all__ = ["PAIR_WEIGHT", "Senders", "lpt", "lpt_global", "lpt_local"]
@@ -36,33 +37,31 @@ PAIR_WEIGHT = 4
 class Senders:
     """Who plans, each for itself: all nodes of a fabric, or one of them.
 
-    count     senders: the rows of `costs.tx`
-    alike     every sender's NICs are alike, and no receiver's NIC is slower than any sender's
-    turns     one fair round over the rails, or None (`rail_turns`)
+    count       senders: the rows of `costs.tx`
+    equal_nics  every sender's NICs are alike, and no receiver's NIC is slower than any sender's
+    turns       one fair round over the rails, or None (`rail_turns`)
     """
 
     fabric: Fabric
     count: int
     costs: Costs
-    alike: bool
+    equal_nics: bool
     turns: Ints | None
 
     @classmethod
     def of(cls, fabric: Fabric, node: int | None = None) -> Senders:
         """All nodes, or `node` alone."""
         tx, rx = fabric.tx, fabric.rx
-        alike = bool(np.all(tx == tx[:, :1]) and 0 < tx.max() <= rx.min())
+        equal = bool(np.all(tx == tx[:, :1]) and 0 < tx.max() <= rx.min())
         every = costs(fabric)
         own = every if node is None else every._replace(tx=every.tx[node : node + 1], first=node)
-        return cls(fabric, len(own.tx), own, alike, rail_turns(fabric))
+        return cls(fabric, len(own.tx), own, equal, rail_turns(fabric))
 
     def lpt(self, chunks: Columns, rail: Rails) -> None:
         """Fill `rail`, int16 [C]: each sender's chunks, largest first, to its rail that would be
         done first; equal sizes go by chunk index, equal times by rail index.
         """
-        from railopt.policies import by_size, equal_rails, unequal_rails
-
-        if self.alike and equal_rails.fits(chunks, self.count, self.fabric.rails):
+        if self.equal_nics and equal_rails.fits(chunks, self.count, self.fabric.rails):
             equal_rails.lpt(chunks, self.count, self.fabric.rails, rail)
         else:
             kernel, costs = unequal_rails.summed(unequal_rails.lpt, self.costs, chunks)
@@ -73,8 +72,6 @@ class Senders:
         rail; the rest, largest first, to the rail with the fewest bytes, those for the same
         receiver counted `PAIR_WEIGHT` times more.
         """
-        from railopt.policies import by_size, equal_pairs, rounds, unequal_rails
-
         fabric, turns = self.fabric, self.turns
         if turns is None:
             rows = np.arange(len(chunks.size))
@@ -131,8 +128,6 @@ def lpt_global(fabric: Fabric, chunks: Chunks) -> Plan:
     """All chunks of all senders, largest first, each to the rail that is done first at both
     ends.
     """
-    from railopt.policies import by_size, equal_pairs, unequal_rails
-
     check_alive(fabric, chunks)
     rail, columns = np.empty(len(chunks), np.int16), Columns.of(chunks)
     if len(chunks) and fabric.is_uniform and equal_pairs.fits(columns, fabric.nodes, fabric.rails):

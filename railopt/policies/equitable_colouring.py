@@ -1,4 +1,21 @@
-"""The assignment of `equitable`: whole rounds, then colours for what they leave."""
+"""The equitable plan: both sides balanced at once, by colouring the chunks' bipartite graph with
+the rails.
+
+Nodes as senders on the left, as receivers on the right, one edge a chunk.  Each node's chunks,
+largest first, are cut into blocks of N; a proper N-colouring of the graph whose vertices are the
+blocks puts one chunk of every block on each rail.  Hence (theorem T8 and its corollary for
+any sizes):
+
+    equal chunks   every NIC carries floor or ceil of its node's chunks / N: the ceiling bound, the
+                   exact optimum
+    any sizes      max - min over the rails of any node, either side, is at most the largest chunk,
+                   whatever M
+
+Of each (sender, receiver), N chunks of the largest size at a time go one to each rail without
+colouring, so that the cost for equal chunks is O(M^2 N) after one pass over them.
+de Werra, "Equitable colorations of graphs" (1971); the blocks of sorted chunks carry it to unequal
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +23,30 @@ import numpy as np
 
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel, part
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.policies.colouring import colour, split_counts
-from railopt.policies.common import Columns
+from railopt.policies.common import Columns, check_alive, make_plan, rail_turns
+from railopt.policies.longest_first import lpt_global
 from railopt.policies.rounds import Unfinished, left_over, whole_rounds
 
-__all__ = ["assign"]
+__all__ = ["equitable"]
+
+
+def equitable(fabric: Fabric, chunks: Chunks) -> Plan:
+    """Colour chunks with rails.  Needs each rail to have one rate at all nodes, in small whole
+    proportions (a rail of double rate is two colours); on any other fabric it is `lpt-global`,
+    which knows every NIC's rate.
+    """
+    check_alive(fabric, chunks)
+    colours = rail_turns(fabric)
+    if colours is None:
+        return make_plan(fabric, chunks, lpt_global(fabric, chunks).rail.copy(), "equitable")
+    rail = np.empty(len(chunks), np.int16)
+    if len(chunks):
+        _assign(Columns.of(chunks), fabric.nodes, colours, rail)
+    return make_plan(fabric, chunks, rail, "equitable")
 
 
 @part
@@ -64,7 +100,7 @@ def _expand(unfinished: Unfinished, parts: Array, colours: Array, rail: Array) -
                 rail[started[k, f, i]] = order[i]
 
 
-def assign(chunks: Columns, nodes: int, colours: Array, rail: Array) -> None:
+def _assign(chunks: Columns, nodes: int, colours: Array, rail: Array) -> None:
     """Fill `rail` with the equitable assignment; `colours` int64, the rail of each colour."""
     largest = np.full(nodes, chunks.largest)
     unfinished = Unfinished(*whole_rounds(chunks, largest, nodes, colours, rail))

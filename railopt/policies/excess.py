@@ -1,17 +1,29 @@
-"""The kernel of `even-excess`: what a GPU has too much for a destination goes to rails that have
-too little for it.
+"""Even to every destination, moving only the excess; no node knows more than its own row.
+
+For each destination every rail should carry its share of what the node sends there (an equal one
+where NICs are alike).  What a GPU has beyond the share of its own NIC is its excess: that much goes
+to rails that have less, and nothing else is moved.  Where traffic divides, every NIC of every node
+then sends and receives evenly (theorem T1: even to each destination is optimal on both sides), and
+no smaller staging evens a destination out; where it does not divide, a rail is off by about half a
+chunk per destination.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array
+from railopt.base.arrays import Array, Rails
+from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.policies.common import check_alive, make_plan
 
-__all__ = ["Near", "Rows", "Shares", "even_excess", "near_lists", "shares"]
+__all__ = ["DEBT", "EvenSenders", "even_excess"]
 
 DEBT = 2  # 1 / 2**DEBT: how much a rail's debts elsewhere count
 LARGEST = 1 << 20  # the largest share of a rail
@@ -47,13 +59,13 @@ class Near(NamedTuple):
     first: Array
 
 
-def near_lists(near: Array) -> Near:
+def _near_lists(near: Array) -> Near:
     """From bool [gpus, rails]."""
     first = np.concatenate([[0], np.cumsum(near.sum(axis=1))])
     return Near(np.nonzero(near)[1].astype(np.int64), first.astype(np.int64))
 
 
-def shares(tx: Array, rx: Array) -> Shares:
+def _shares(tx: Array, rx: Array) -> Shares:
     """From rates in bytes per second."""
     shift = max(0, int(max(tx.max(), rx.max())).bit_length() - LARGEST.bit_length())
     return Shares(*(np.where(rate > 0, np.maximum(rate >> shift, 1), 0) for rate in (tx, rx)))
@@ -110,7 +122,7 @@ def _lowest(over: Array, shares: Shares, debt: Array, at: tuple[int, int, int], 
 
 
 @kernel
-def even_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
+def _move_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
     """Fill `rail`.  A chunk stays on the emptiest of its GPU's own rails if at least half of it is
     due there.  Of the others, those of a sender's largest size first, each goes, in order, to the
     rail that is furthest below what is due to its destination, if at least half of it is due
@@ -153,3 +165,44 @@ def even_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
             best = _lowest(over, shares, debt[k], (k, f, node + k + f), -1 - rail[c])
             _put(over, debt, k, f, best, rows.size[c])
             rail[c] = best
+
+
+@dataclass(frozen=True)
+class EvenSenders:
+    """Who plans, each for itself: all nodes of a fabric, or one of them.
+
+    first   the node of row 0 of `tx`
+    """
+
+    first: int
+    shares: Shares
+    near: Near
+
+    @classmethod
+    def of(cls, fabric: Fabric, node: int | None = None) -> EvenSenders:
+        """All nodes, or `node` alone."""
+        shares = _shares(fabric.tx, fabric.rx)
+        if node is not None:
+            shares = shares._replace(tx=shares.tx[node : node + 1])
+        return cls(node or 0, shares, _near_lists(fabric.node.near))
+
+    def assign(self, sender: Array, gpu: Array, dst: Array, size: Array, rail: Rails) -> None:
+        """Fill `rail`, int16 [C]; columns as in `Rows`."""
+        gpus = len(self.near.first) - 1
+        rows = Rows(sender, gpu, dst, size, self.first * gpus)
+        _move_excess(rows, self.shares, self.near, rail)
+
+
+def even_excess(fabric: Fabric, chunks: Chunks) -> Plan:
+    """Chunks on their own GPU's rails as far as these are due them, the excess on others."""
+    check_alive(fabric, chunks)
+    if chunks.gpus != fabric.gpus:
+        raise InputError(
+            "even-excess needs to know the source GPU of each chunk: cut them from a Traffic or "
+            "from_units, not from_arrays"
+        )
+    rail = np.empty(len(chunks), np.int16)
+    if len(chunks):
+        senders = EvenSenders.of(fabric)
+        senders.assign(chunks.src, chunks.src_gpu, chunks.dst, chunks.size, rail)
+    return make_plan(fabric, chunks, rail, "even-excess")
