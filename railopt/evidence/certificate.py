@@ -127,37 +127,6 @@ class Certificate:
         return cls(problem, Fraction(bound), witness, value, {"assignment": chosen})
 
     @classmethod
-    def coupled(
-        cls,
-        fabric: Fabric,
-        chunks: Chunks,
-        bound: Fraction,
-        witness: Mapping[str, Any],
-        *,
-        value: Fraction | None = None,
-        rail: Sequence[int] | None = None,
-    ) -> Certificate:
-        """All chunks at once, in full; `rail` attains `value`.  For many chunks use `of_plan`."""
-        attained = {} if rail is None else {"assignment": list(map(int, rail))}
-        problem = {**_rates(fabric), "chunks": _columns(chunks)}
-        return cls(problem, bound, witness, value, attained)
-
-    @classmethod
-    def of_plan(
-        cls,
-        fabric: Fabric,
-        path: str | os.PathLike[str],
-        bound: Fraction,
-        witness: Mapping[str, Any],
-        value: Fraction,
-    ) -> Certificate:
-        """The coupled problem of a saved plan, which attains `value`; the certificate belongs
-        beside that file.
-        """
-        named = {"file": Path(path).name, "digest": plan_digest(path)}
-        return cls({**_rates(fabric), "plan": named}, bound, witness, value)
-
-    @classmethod
     def fluid(
         cls, fabric: Fabric, demand: Ints, bracket: Bracket, flow: Mapping[str, Any]
     ) -> Certificate:
@@ -432,7 +401,14 @@ def witnessed(bracket: Bracket) -> tuple[Fraction, Mapping[str, Any]]:
 
 def _problem(plan: Plan) -> dict[str, Any]:
     """Rates, and the traffic by name if the chunks are all of one traffic between nodes."""
-    chunks, problem = plan.chunks, _rates(plan.fabric)
+    chunks, fabric = plan.chunks, plan.fabric
+    problem = {
+        "kind": "coupled",
+        "nodes": fabric.nodes,
+        "rails": fabric.rails,
+        "tx": fabric.tx.tolist(),
+        "rx": fabric.rx.tolist(),
+    }
     if chunks.nodes * chunks.gpus <= NAMED:
         traffic = Traffic.from_chunks(chunks)
         if not plan.misses(traffic):
@@ -467,14 +443,4 @@ def _inside(fabric: Fabric, time: Fraction) -> dict[str, Any]:
         "rx": fabric.rx.tolist(),
         "gpus": fabric.gpus,
         "near": fabric.node.as_dict()["near"],
-    }
-
-
-def _rates(fabric: Fabric) -> dict[str, Any]:
-    return {
-        "kind": "coupled",
-        "nodes": fabric.nodes,
-        "rails": fabric.rails,
-        "tx": fabric.tx.tolist(),
-        "rx": fabric.rx.tolist(),
     }

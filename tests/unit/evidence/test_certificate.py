@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from railopt.answers.gap import gap
 from railopt.base.errors import CheckFailed, FormatError, InputError
 from railopt.cli.main import main
-from railopt.evidence.bounds import lower_bound
+from railopt.evidence import certificate as certificates
 from railopt.evidence.certificate import Certificate
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -95,17 +96,15 @@ def test_require_raises_on_a_false_one() -> None:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> tuple[Path, Path]:
-    """A plan and, beside it, the certificate of its bound."""
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A plan and, beside it, the certificate of its bound, which names it."""
+    monkeypatch.setattr(certificates, "INLINE", 0)
     fabric = Fabric.uniform(3, 2, link="8Gb/s")
     chunks = Chunks.from_arrays(src=[0, 0, 1, 2], dst=[1, 2, 2, 0], size=[10, 20, 30, 40], nodes=3)
-    plan, bound = Plan(fabric, chunks, np.array([0, 1, 0, 1])), lower_bound(fabric, chunks)
-    plan.save(tmp_path / "plan.npz")
-    certificate = Certificate.of_plan(
-        fabric, tmp_path / "plan.npz", bound.value, bound.lifted, plan.makespan
-    )
-    certificate.save(tmp_path / "c.json")
-    return tmp_path / "plan.npz", tmp_path / "c.json"
+    certificate, plan = gap(
+        Plan(fabric, chunks, np.array([0, 1, 0, 1])), limit_s=0
+    ).save_certificate(tmp_path / "c.json")
+    return plan, certificate
 
 
 def test_check_command(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,8 +142,5 @@ def test_another_plan_under_the_same_name_is_noticed(saved: tuple[Path, Path]) -
 def test_coupled_in_full() -> None:
     fabric = Fabric.uniform(2, 2, link="8Gb/s")
     chunks = Chunks.from_arrays(src=[0, 0, 1], dst=[1, 1, 0], size=[8, 8, 8], nodes=2)
-    bound = lower_bound(fabric, chunks)
-    certificate = Certificate.coupled(
-        fabric, chunks, bound.value, bound.lifted, value=bound.value, rail=[0, 1, 1]
-    )
-    assert certificate.check().optimal
+    made = gap(Plan(fabric, chunks, np.array([0, 1, 1])), limit_s=0)
+    assert made.certificate.check().optimal
