@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import wraps
 from math import prod
 
 import numpy as np
@@ -35,15 +36,35 @@ _FEW = 16  # where halving a binomial ends
 _USUAL = 8  # so many different places are drawn again until they are, whatever their weights
 _LEFT = 32  # more are, if the heaviest leave this part of the weight; else keys decide
 _BLOCK = 1 << 21  # keys that are drawn together
+_SERIES = 1 << 16  # numbers whose series are computed together
 
 
-def ln(x: npt.ArrayLike) -> Floats:
+def _in_blocks(series: Callable[[Floats], Floats]) -> Callable[[npt.ArrayLike], Floats]:
+    """A function of each number alone, some at a time, so that what it computes on the way takes
+    little memory.
+    """
+
+    @wraps(series)
+    def call(x: npt.ArrayLike) -> Floats:
+        given = np.asarray(x, np.float64)
+        if given.size <= _SERIES:
+            return series(given)
+        found, flat = np.empty(given.size), given.reshape(-1)
+        for start in range(0, given.size, _SERIES):
+            found[start : start + _SERIES] = series(flat[start : start + _SERIES])
+        return found.reshape(given.shape)
+
+    return call
+
+
+@_in_blocks
+def ln(x: Floats) -> Floats:
     """Natural logarithm of positive numbers, to within a few units of the last place.
 
     x = m 2^e with m from sqrt(1/2) to sqrt(2);  ln m = 2 (z + z^3/3 + z^5/5 + ...) with
     z = (m - 1) / (m + 1), |z| < 0.172.
     """
-    mantissa, exponent = np.frexp(np.asarray(x, np.float64))
+    mantissa, exponent = np.frexp(x)
     low = mantissa < _SQRT_HALF
     mantissa, exponent = np.where(low, 2.0 * mantissa, mantissa), exponent - low
     z = (mantissa - 1.0) / (mantissa + 1.0)
@@ -54,12 +75,13 @@ def ln(x: npt.ArrayLike) -> Floats:
     return exponent * _LN2 + 2.0 * z * series
 
 
-def exp(x: npt.ArrayLike) -> Floats:
+@_in_blocks
+def exp(x: Floats) -> Floats:
     """e^x for x from -700 to 700 (beyond, as for the nearer end), to within 1e-13 of itself.
 
     e^x = 2^k e^r with k = x / ln 2 rounded, and e^r by its Taylor series, |r| < 0.35.
     """
-    clipped = np.clip(np.asarray(x, np.float64), -700.0, 700.0)
+    clipped = np.clip(x, -700.0, 700.0)
     k = np.rint(clipped / _LN2)
     rest, series = clipped - k * _LN2, np.ones(clipped.shape)
     for term in range(16, 0, -1):
@@ -157,7 +179,8 @@ class Dice:
         if trials > _DIRECT:
             return self._counts_by_halves(weights, trials)
         counted = np.empty(weights.shape, np.int64)
-        for row, reached in enumerate(np.cumsum(weights, axis=1)):
+        for row, own in enumerate(weights):
+            reached = np.cumsum(own)
             draws = np.sort(self.below(int(reached[-1]), trials))
             counted[row] = np.diff(np.searchsorted(draws, reached), prepend=0)
         return counted
@@ -200,8 +223,11 @@ class Dice:
     def unit(self, shape: Shape = 1) -> Floats:
         """Uniform multiples of 2**-53 from 0 to below 1, float64 of this shape."""
         count = prod(shape) if isinstance(shape, tuple) else shape
-        whole = (self.words(count) >> np.uint64(11)).astype(np.float64)
-        return (whole * 2.0**-53).reshape(shape)
+        words = self.words(count)
+        words >>= np.uint64(11)
+        drawn = words.astype(np.float64)
+        drawn *= 2.0**-53
+        return drawn.reshape(shape)
 
     def uniform(self, low: float, high: float, shape: Shape = 1) -> Floats:
         """Uniform numbers from low to high, float64 of this shape."""
@@ -211,7 +237,10 @@ class Dice:
         """Standard normal numbers, float64 [count], by Marsaglia's polar method."""
 
         def attempt(left: Ints) -> tuple[Floats, Bools]:
-            u, v = 2.0 * self.unit((2, len(left))) - 1.0
+            drawn = self.unit((2, len(left)))
+            drawn *= 2.0
+            drawn -= 1.0
+            u, v = drawn
             square = u * u + v * v
             inside = (square > 0.0) & (square < 1.0)
             safe = np.where(inside, square, 0.5)

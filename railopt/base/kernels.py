@@ -47,6 +47,7 @@ MODES = ("auto", "always", "never")
 # CPU seconds that are spent on interpreting before compiled code is got.  Importing numba takes
 # about 0.3 s, loading a kernel from its cache 0.05 s, compiling one 1 to 3 s.
 IMPORT_S, LOAD_S, COMPILE_S = 0.3, 0.05, 1.5
+NO_CACHE = "numba's cache can't be used"
 ELEMENT_S = 3e-5  # a kernel that is interpreted takes about so long per element of its arrays
 
 _parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # compiled with their callers
@@ -314,7 +315,7 @@ def _failed_to_compile(jitted: Any, args: tuple[Any, ...], error: Exception) -> 
 def _give_up_cache(error: Exception) -> None:
     _totals["cache"] = False
     _say(
-        f"numba's cache can't be used ({type(error).__name__}: {error}): kernels are compiled "
+        f"{NO_CACHE} ({type(error).__name__}: {error}): kernels are compiled "
         "anew; empty the folder, or name another in NUMBA_CACHE_DIR"
     )
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+import time
 
 from railopt.base.arrays import check_suffix, check_targets, kind_of, write_atomic
 from railopt.base.errors import InputError
+from railopt.base.kernels import compiling_s
 from railopt.base.tables import percent, size
-from railopt.base.units import format_bytes, format_time
+from railopt.base.units import format_bytes, format_time, parse_time, seconds
 from railopt.cli.common import (
     BYTES_HELP,
     FABRIC_FLAGS,
@@ -24,7 +26,7 @@ from railopt.cli.common import (
     print_json,
     traffic_from,
 )
-from railopt.cli.progress import LONG_S
+from railopt.cli.progress import LONG_S, stage
 from railopt.schedule import (
     KINDS,
     LINKS,
@@ -36,7 +38,9 @@ from railopt.schedule import (
     cost,
     staged,
 )
+from railopt.schedule.compact import GoOn
 from railopt.schedule.model import modelled
+from railopt.schedule.synthesis import MANY
 
 EPILOG = (
     """kinds:
@@ -55,8 +59,9 @@ examples:
 )
 
 # a search for stages, as measured on uniform traffic of 512 and 1,024 servers: 2.3 ns a triple; the
-# matrix of bytes and its copies, and the schedule twice
-SECONDS_PER_CUBE, BYTES_PER_PAIR = 2.3e-9, 48
+# matrix of bytes and its copies, and the schedule twice; FAST has up to n stages a server
+SECONDS_PER_CUBE, BYTES_PER_PAIR, FAST_BYTES_PER_TRIPLE = 2.3e-9, 48, 36
+MUCH_GB = 2.0
 _FILES = ("output", "plan", "cm", "certificate", "stages_certificate")
 
 
@@ -69,12 +74,18 @@ def _no_stages(args: argparse.Namespace) -> str:
     return "" if KINDS[kind].barriers else f"{kind}, which has no stages"
 
 
+def _no_search(args: argparse.Namespace) -> str:
+    kind = args.kind or "compact"
+    return "" if args.compare or KINDS[kind].tunable else f"{kind}, which is not searched for"
+
+
 IDLE = (
-    Idle(f"kind order eps startup compare {' '.join(FABRIC_FLAGS)}", beside=[_saved]),
+    Idle(f"kind order eps startup limit compare {' '.join(FABRIC_FLAGS)}", beside=[_saved]),
     Idle("chunk", without=["plan"]),
     Idle("force", without=_FILES),
     Idle("kind", beside=["compare"], without=["stages", *_FILES]),
     Idle("order eps startup", beside=["compare"]),
+    Idle("limit", beside=[_no_search]),
     Idle("order stages_certificate", beside=[_no_stages]),
 )
 
@@ -96,6 +107,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="compact: what two servers could exchange while a stage starts; no shorter parts "
         "(default 256KiB)",
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="SECONDS",
+        help=f"compact of {MANY} servers or more: search for stages so long (default: to the end), "
+        "then send what is left as spreadout does",
     )
     parser.add_argument(
         "--links",
@@ -178,22 +195,50 @@ def _costs(args: argparse.Namespace) -> list[ScheduleCost]:
         loaded = Schedule.load(args.traffic)
         return [ScheduleCost(loaded, modelled(loaded, links))]
     made_for = fabric_from(args)
-    if args.compare or KINDS[args.kind or "compact"].decompose is not KINDS["spreadout"].decompose:
-        _say_long(made_for.nodes)
+    kinds = list(KINDS) if args.compare else [args.kind or "compact"]
+    go_on = _until(None if args.limit is None else float(seconds(parse_time(args.limit))))
+    _say_long(made_for.nodes, kinds, args.limit)
     traffic = traffic_from(args.traffic, made_for)
     if args.compare:
-        return compare(made_for, traffic, links=links)
+        return compare(made_for, traffic, links=links, go_on=go_on)
     options = {name: getattr(args, name) for name in ("order", "eps", "startup")}
-    return [cost(made_for, traffic, args.kind or "compact", **options, links=links)]
+    return [cost(made_for, traffic, kinds[0], **options, links=links, go_on=go_on)]
 
 
-def _say_long(nodes: int) -> None:
-    """Say before it begins that a search for stages takes long: it is one call of a kernel."""
-    seconds = nodes**3 * SECONDS_PER_CUBE
-    if seconds > LONG_S:
+def _until(limit_s: float | None) -> GoOn:
+    """Whether to search on for stages: until the limit; how far it is shows in the heartbeat."""
+    began, over = time.monotonic() - compiling_s(), list[float]()
+
+    def go_on(share: float) -> bool:
+        stage(f"{share:.0%} of the bytes have a stage")
+        if limit_s is None or time.monotonic() - compiling_s() - began < limit_s:
+            return True
+        if not over:
+            note(
+                f"--limit: {share:.0%} of the bytes have a stage that was searched for; the others "
+                "go as in spreadout"
+            )
+        over.append(share)
+        return False
+
+    return go_on
+
+
+def _say_long(nodes: int, kinds: list[str], limit: str | None) -> None:
+    """Say before it begins that a search for stages takes long, or much memory."""
+    searched = any(KINDS[kind].tunable for kind in kinds)
+    fast = any(KINDS[kind].decompose is KINDS["fast"].decompose for kind in kinds)
+    needs_s = nodes**3 * SECONDS_PER_CUBE if searched or fast else 0.0
+    gb, fast_gb = nodes**2 * BYTES_PER_PAIR / 1e9, nodes**3 * FAST_BYTES_PER_TRIPLE / 1e9
+    long = needs_s > LONG_S and not limit
+    if long or gb > MUCH_GB:
+        takes = f"about {needs_s / 60:.0f} min or more, and " if long else ""
+        ends = "; --limit ends the search" * searched + "; --kind spreadout does not search"
+        note(f"{nodes} servers: the stages take {takes}{gb:.1f} GB{ends if long else ''}")
+    if fast and fast_gb > MUCH_GB:
         note(
-            f"{nodes} servers: the stages take about {seconds / 60:.0f} min or more, and "
-            f"{nodes**2 * BYTES_PER_PAIR / 1e9:.1f} GB; --kind spreadout does not search"
+            f"{nodes} servers: FAST has up to {nodes**2} stages, {fast_gb:.0f} GB, where no two "
+            "pairs exchange as much"
         )
 
 

@@ -38,9 +38,6 @@ beat.  TRACE is a trace file as for place, or generated: routing, megatron, maxv
 IDLE = (
     Idle("link degrade", beside=[lambda args: "a split: no byte crosses a link"]),
     Idle("slack", beside=["solver=exact"]),
-    Idle("limit", beside=["solver=greedy"]),
-    Idle("limit", beside=["solver=flow"]),
-    Idle("limit", beside=["slack"]),
     Idle("force", without=["certificate"]),
 )
 
@@ -76,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit",
         metavar="SECONDS",
-        help="time per micro-batch for exact (default 10); exit code 2 if an optimum stays unknown",
+        help="time per micro-batch (default: 10 for exact, none for the others); exit code 2 if "
+        "an optimum stays unknown with exact",
     )
     parser.add_argument(
         "--expert", metavar="BYTES", help="an expert's weights, e.g. 44MiB: counts what copies send"
@@ -166,7 +164,7 @@ def _choice(args: argparse.Namespace) -> Any:
         args.solver,
         args.within == "node",
         int(slack * 1024),
-        10.0 if args.limit is None else float(seconds(parse_time(args.limit))),
+        None if args.limit is None else float(seconds(parse_time(args.limit))),
         None if args.expert is None else parse_bytes(args.expert),
     )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -284,8 +285,8 @@ def check_count(flows: int, count: int, bytes_: int) -> None:
         return
     if flows > MAX_CHUNKS:
         raise InputError(
-            f"{flows} flows: more than {MAX_CHUNKS} chunks even where every flow stays whole; use "
-            f"fewer nodes or GPUs (--nodes, --gpus)"
+            f"{flows} flows: more than {MAX_CHUNKS} chunks, however large these are; use fewer "
+            f"nodes or GPUs (--nodes, --gpus): {isqrt(MAX_CHUNKS)} GPUs may all exchange bytes"
         )
     few = 1 << (bytes_ // max(1, MAX_CHUNKS - flows)).bit_length()
     raise InputError(

@@ -22,7 +22,7 @@ from railopt.base.dice import Dice, exp, falling, ln
 from railopt.base.errors import InputError
 from railopt.base.units import parse_bytes
 from railopt.model.fabric import Fabric
-from railopt.model.routed import count_gpus, within
+from railopt.model.routed import count_gpus, row_blocks, seen_weights, within
 from railopt.model.traffic import Traffic
 
 ZIPF_VALUES = 1024
@@ -53,8 +53,11 @@ def fast_zipf(
     if abs(s - 1) < _NEAREST_TO_ONE:
         raise InputError(f"s = {s:g}: FAST's formula divides by 1 - s; take 0.999 or 1.001")
     count = count_gpus(fabric)
-    drawn = zipf_sizes(s, Dice(seed, "fast-zipf").unit(count * count))
-    return _scaled(fabric, drawn.reshape(count, count), mean)
+    dice, drawn = Dice(seed, "fast-zipf"), np.empty((count, count), np.int64)
+    for rows in row_blocks(count, count):
+        shares = dice.unit(drawn[rows].size)
+        drawn[rows] = zipf_sizes(s, shares).reshape(-1, count)
+    return _scaled(fabric, drawn, mean)
 
 
 def fast_random(fabric: Fabric, *, mean: str | int = "16MiB", seed: int = 0) -> Traffic:
@@ -62,7 +65,10 @@ def fast_random(fabric: Fabric, *, mean: str | int = "16MiB", seed: int = 0) -> 
     `fast_zipf`.
     """
     count = count_gpus(fabric)
-    return _scaled(fabric, Dice(seed, "fast-random").below(ZIPF_VALUES, (count, count)), mean)
+    dice, drawn = Dice(seed, "fast-random"), np.empty((count, count), np.int64)
+    for rows in row_blocks(count, count):  # as one draw: no word is unfair to a power of two
+        drawn[rows] = dice.below(ZIPF_VALUES, drawn[rows].shape)
+    return _scaled(fabric, drawn, mean)
 
 
 def prophet(
@@ -99,8 +105,7 @@ def prophet(
         raise InputError(f"batch = {batch}, width = {width}: 2**62 bytes or more")
     dice = Dice(seed, "prophet", gate)
     popularity = falling(count, GATES[gate])[dice.permutation(count)]
-    noise = dice.gamma(4.0, (count, count)) / 4.0
-    seen = np.rint(popularity * noise * 2.0**30).astype(np.int64) + 1
+    seen = seen_weights(dice, popularity, count, 4.0)
     return Traffic.from_matrix(dice.counts(seen, tokens * top_k) * (4 * width), fabric)
 
 
@@ -136,14 +141,16 @@ def _density(s: float, x: Floats) -> Floats:
 
 
 def _scaled(fabric: Fabric, drawn: Ints, mean: str | int) -> Traffic:
-    """Sizes int64 [GPU, GPU] times one factor, such that pairs of different GPUs have `mean` bytes
-    on average, rounded down; in whole numbers.
+    """Sizes int64 [GPU, GPU], which are overwritten, times one factor, such that pairs of different
+    GPUs have `mean` bytes on average, rounded down; in whole numbers.
     """
-    drawn = drawn.copy()
     np.fill_diagonal(drawn, 0)
     count, parts = len(drawn), max(int(drawn.sum()), 1)
     total = parse_bytes(mean) * count * (count - 1)
     if total >= MAX_TOTAL:
         raise InputError(f"mean = {mean} for {count} GPUs: 2**62 bytes or more")
     whole, rest = divmod(total, parts)
-    return Traffic.from_matrix(drawn * whole + drawn * rest // parts, fabric)
+    for rows in row_blocks(count, count):
+        drawn[rows] = drawn[rows] * whole + drawn[rows] * rest // parts
+    drawn.flags.writeable = False  # so that it is not copied
+    return Traffic.from_matrix(drawn, fabric)

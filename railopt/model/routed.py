@@ -12,6 +12,7 @@ so many GPUs into nodes.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
 from typing import ClassVar
@@ -27,6 +28,8 @@ from railopt.model.tokens import Tokens
 
 MAX_GPUS = 1 << 13  # 512 MiB, and more flows than a plan may have chunks
 MAX_EXPERTS = 1 << 16
+MAX_SEEN = 1 << 24  # GPUs x experts whose popularity each GPU sees through noise of its own
+BLOCK = 1 << 22  # entries of a matrix that are drawn together
 MAX_CHOICES = 1 << 27  # tokens x top of all GPUs
 MAX_TABLE = 1 << 24  # choices that lie in memory at once
 WIDE = 64  # experts of a token that make exchanging choices slow
@@ -45,6 +48,14 @@ def count_gpus(fabric: Fabric) -> int:
     if count > MAX_GPUS:
         raise InputError(f"traffic between {count} GPUs: at most {MAX_GPUS} are generated")
     return count
+
+
+def row_blocks(rows: int, columns: int) -> Iterator[slice]:
+    """The rows of a matrix, some at a time: what is computed of them on the way takes little
+    memory.
+    """
+    step = max(1, BLOCK // columns)
+    return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
 
 
 def within(name: str, value: float, low: float, high: float) -> float:
@@ -144,6 +155,22 @@ class Routed:
 def _weights(popularity: Floats) -> Ints:
     """Popularity in whole numbers, none of them 0."""
     return np.rint(popularity * 2.0**30).astype(np.int64) + 1
+
+
+def seen_weights(dice: Dice, popularity: Floats, gpus: int, jitter: float) -> Ints:
+    """int64 [gpus, experts]: the popularity of experts in whole numbers, as each GPU sees it
+    through its own gamma noise of shape `jitter` and mean 1.
+    """
+    experts = len(popularity)
+    if gpus * experts > MAX_SEEN:
+        raise InputError(
+            f"{experts} experts as {gpus} GPUs see them: expected at most {MAX_SEEN} pairs"
+        )
+    seen = dice.gamma(jitter, (gpus, experts))
+    weights = np.empty(seen.shape, np.int64)
+    for rows in row_blocks(gpus, experts):
+        weights[rows] = _weights(popularity * (seen[rows] / jitter))
+    return weights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,12 +130,15 @@ class Traffic(Value):
 
     def _check_count(self, cap: int | None) -> None:
         """Refuse too many chunks before there is room for all of them."""
-        flows = count = 0
-        for first, rows, columns in self._pairs():
-            sizes = self.bytes[first + rows, columns]
-            flows += len(sizes)
-            count += len(sizes) if cap is None else total(-(-sizes // cap))
-        check_count(flows, count, total(self.bytes))
+        nodes, gpus = self.nodes, self.gpus
+        tiles = self.bytes.reshape(nodes, gpus, nodes, gpus)
+        inside = sum(int(np.count_nonzero(tiles[node, :, node])) for node in range(nodes))
+        flows = int(np.count_nonzero(self.bytes)) - inside
+        sent = total(self.bytes)
+        check_count(flows, flows, sent)
+        if cap is not None:
+            pairs = (self.bytes[first + rows, columns] for first, rows, columns in self._pairs())
+            check_count(flows, sum(total(-(-sizes // cap)) for sizes in pairs), sent)
 
     @classmethod
     def from_chunks(cls, chunks: Chunks) -> Traffic:

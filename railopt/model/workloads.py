@@ -25,13 +25,22 @@ from typing import Any
 
 import numpy as np
 
-from railopt.base.arrays import MAX_TOTAL, Array, Floats, Ints
+from railopt.base.arrays import MAX_TOTAL, Floats, Ints
 from railopt.base.dice import Dice, exp, falling, ln
 from railopt.base.errors import InputError, did_you_mean
 from railopt.base.units import parse_bytes, parse_integer, parse_number, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.published import fast_random, fast_zipf, prophet
-from railopt.model.routed import MAX_EXPERTS, Drift, MaxVio, Megatron, Routed, Routing
+from railopt.model.routed import (
+    MAX_EXPERTS,
+    Drift,
+    MaxVio,
+    Megatron,
+    Routed,
+    Routing,
+    row_blocks,
+    seen_weights,
+)
 from railopt.model.routed import count_gpus as _count
 from railopt.model.routed import within as _share
 from railopt.model.tokens import Tokens
@@ -40,17 +49,23 @@ from railopt.model.traffic import Traffic
 _MAX_SHARE = 1 << 61
 
 
-def _traffic(fabric: Fabric, matrix: Array) -> Traffic:
-    if matrix.max() >= MAX_TOTAL:
-        raise InputError(f"a flow of {matrix.max():.3g} bytes: expected less than 2**62")
-    matrix = np.rint(matrix).astype(np.int64)
+def _traffic(fabric: Fabric, matrix: Ints) -> Traffic:
+    """The matrix, which the caller has made and gives away, as traffic; no GPU sends to itself."""
     np.fill_diagonal(matrix, 0)
+    matrix.flags.writeable = False  # so that it is not copied
     return Traffic.from_matrix(matrix, fabric)
+
+
+def _flow(bytes_: float) -> float:
+    """A flow's bytes, if they are not too many."""
+    if bytes_ >= MAX_TOTAL:
+        raise InputError(f"a flow of {bytes_:.3g} bytes: expected less than 2**62")
+    return bytes_
 
 
 def uniform(fabric: Fabric, *, size: str | int = "1MiB", seed: int = 0) -> Traffic:
     """Every GPU sends `size` to every other GPU.  The seed is not used."""
-    return _traffic(fabric, np.full((_count(fabric),) * 2, parse_bytes(size)))
+    return _traffic(fabric, np.full((_count(fabric),) * 2, _flow(parse_bytes(size)), np.int64))
 
 
 def permutation(fabric: Fabric, *, size: str | int = "64MiB", seed: int = 0) -> Traffic:
@@ -65,8 +80,7 @@ def permutation(fabric: Fabric, *, size: str | int = "64MiB", seed: int = 0) -> 
         target = nodes[(position + shift) % fabric.nodes]
         for gpu, peer in enumerate(dice.permutation(fabric.gpus)):
             matrix[node * fabric.gpus + gpu, target * fabric.gpus + peer] = parse_bytes(size)
-    matrix.flags.writeable = False  # so that it is not copied
-    return Traffic.from_matrix(matrix, fabric)
+    return _traffic(fabric, matrix)
 
 
 def incast(fabric: Fabric, *, size: str | int = "1MiB", target: int = 0, seed: int = 0) -> Traffic:
@@ -75,7 +89,7 @@ def incast(fabric: Fabric, *, size: str | int = "1MiB", target: int = 0, seed: i
     if not 0 <= target < count:
         raise InputError(f"target = {target}: expected a GPU from 0 to {count - 1}")
     matrix = np.zeros((count, count), np.int64)
-    matrix[:, target] = parse_bytes(size)
+    matrix[:, target] = _flow(parse_bytes(size))
     return _traffic(fabric, matrix)
 
 
@@ -86,8 +100,9 @@ def hot_node(
     _share("factor", factor, 0, 1e6)
     if not 0 <= node < fabric.nodes:
         raise InputError(f"node = {node}: expected 0 to {fabric.nodes - 1}")
-    matrix = np.full((_count(fabric),) * 2, float(parse_bytes(size)))
-    matrix[:, node * fabric.gpus : (node + 1) * fabric.gpus] *= factor
+    usual, hot = (round(_flow(float(parse_bytes(size)) * times)) for times in (1.0, factor))
+    matrix = np.full((_count(fabric),) * 2, usual, np.int64)
+    matrix[:, node * fabric.gpus : (node + 1) * fabric.gpus] = hot
     return _traffic(fabric, matrix)
 
 
@@ -103,12 +118,13 @@ def _popular(fabric: Fabric, popularity: Floats, mean: str | int, dice: Dice) ->
     if max(shares) >= _MAX_SHARE:
         raise InputError(f"a flow of {max(shares):.3g} bytes: expected less than 2**61")
     share = np.array(shares, np.int64)
-    factor = (dice.words(count * count) >> np.uint64(33)).astype(np.int64) + (1 << 30)
-    factor = factor.reshape(count, count)
-    # share * factor >> 31, in two parts so that neither passes 63 bits
-    matrix = (share >> 31) * factor + ((share & ((1 << 31) - 1)) * factor >> 31)
-    np.fill_diagonal(matrix, 0)
-    return Traffic.from_matrix(matrix, fabric)
+    matrix = np.empty((count, count), np.int64)
+    for rows in row_blocks(count, count):
+        words = dice.words(matrix[rows].size).reshape(-1, count)
+        factor = (words >> np.uint64(33)).astype(np.int64) + (1 << 30)
+        # share * factor >> 31, in two parts so that neither passes 63 bits
+        matrix[rows] = (share >> 31) * factor + ((share & ((1 << 31) - 1)) * factor >> 31)
+    return _traffic(fabric, matrix)
 
 
 def zipf(
@@ -140,9 +156,11 @@ def sparse(
     seed: int = 0,
 ) -> Traffic:
     """As `zipf`, but a share `zeros` of the pairs, chosen at random, is silent."""
-    dense = zipf(fabric, mean=mean, skew=skew, seed=seed).bytes
-    silent = Dice(seed, "sparse").unit(dense.shape) < _share("zeros", zeros, 0, 1)
-    return Traffic.from_matrix(np.where(silent, 0, dense), fabric)
+    matrix = zipf(fabric, mean=mean, skew=skew, seed=seed).bytes.copy()
+    dice, share = Dice(seed, "sparse"), _share("zeros", zeros, 0, 1)
+    for rows in row_blocks(*matrix.shape):
+        matrix[rows][dice.unit(matrix[rows].shape) < share] = 0
+    return _traffic(fabric, matrix)
 
 
 def rails_sparse(
@@ -194,8 +212,7 @@ def moe(
         )
     dice = Dice(seed, "moe")
     popularity = falling(number, _share("skew", skew, 0, 10))[dice.permutation(number)]
-    noise = dice.gamma(_share("jitter", jitter, 1e-3, 1e9), (count, number)) / jitter
-    seen = np.rint(popularity * noise * 2.0**30).astype(np.int64) + 1
+    seen = seen_weights(dice, popularity, count, _share("jitter", jitter, 1e-3, 1e9))
     counts = dice.counts(seen, tokens * top_k)
     matrix = np.zeros((count, count), np.int64)
     np.add.at(matrix.T, np.arange(number) * count // number, counts.T)
@@ -218,8 +235,7 @@ def birkhoff(
     spread     weights are spread^u with a uniform u: the largest is up to so many times the least
     """
     matrix = doubly_even(_count(fabric), parse_bytes(size), (sparsity, spread), seed)
-    np.fill_diagonal(matrix, 0)
-    return Traffic.from_matrix(matrix, fabric)
+    return _traffic(fabric, matrix)
 
 
 def doubly_even(count: int, size: int, shape: tuple[float, float], seed: int) -> Ints:

@@ -98,14 +98,14 @@ def read_experiments(folder: Path) -> dict[str, list[dict[str, Any]]]:
         raise InputError(
             f"{folder}: no such folder; run `make experiments`, or leave --experiments out"
         )
-    return {
-        printable(path.parent.name): _claims(path) for path in sorted(folder.glob("*/results.json"))
-    }
+    files = (each / "results.json" for each in sorted(folder.iterdir()) if each.is_dir())
+    return {printable(path.parent.name): _claims(path) for path in files if path.exists()}
 
 
 def check_certificates(folder: Path) -> Checked:
     """Every certificate (.json) of a folder, as `railopt gap --certificate` writes it, checked."""
-    files = sorted(folder.glob("*.json"))
+    inside = folder.iterdir() if folder.is_dir() else ()
+    files = sorted(path for path in inside if path.match("*.json"))
     if not files:
         raise InputError(
             f"{printable(folder)}: no certificates (.json) in it; railopt gap --certificate DIR "

@@ -5,11 +5,23 @@ In n - 1 to 2.7 n stages (measured at 2 % spare); what is proved is in the docst
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel, part
-from railopt.schedule.decompose import Stages, doubled, line_sums, most, no_stages, tables
+from railopt.schedule.decompose import (
+    Stages,
+    doubled,
+    line_sums,
+    longest_line,
+    most,
+    no_stages,
+    shifted,
+    tables,
+)
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
 from railopt.schedule.order import taper
 from railopt.schedule.pieces import node_matrix
@@ -18,6 +30,10 @@ Int = int | np.int64
 INT64_MAX = np.int64(2**63 - 1)
 PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
 """A slot is the largest entry over one of these."""
+ENTRIES = 1 << 28
+"""Entries of a matrix that are looked at between two questions whether to go on: a second or so."""
+GoOn = Callable[[float], bool]
+"""Asked with the share of the bytes that have a stage: whether to search for further stages."""
 
 
 @part
@@ -122,6 +138,38 @@ def _longest(left: Array, row_slack: Array, column_slack: Array, best: Array) ->
     return int(shortest)
 
 
+class StageSearch(NamedTuple):
+    """Where the loop of `compact` stands.
+
+    left           int64 [n, n], in units of `slot` bytes
+    real           the same in bytes; the same array where a slot is 1 byte
+    rows, columns  int64 [n]: line sums of `left`
+    graphs         int64 [3, n, words(n)], scratch
+    state          a matching, scratch
+    numbers        int64 [5]: slot; time left, in slots; spare bytes; length of the next stage, 0
+                   where it is not known yet; stages until the next look for slots
+    """
+
+    left: Array
+    real: Array
+    rows: Array
+    columns: Array
+    graphs: Array
+    state: Array
+    numbers: Array
+
+
+@part
+def _search(left: Array, real: Array, slot: Int, time: Int, spare: Int) -> StageSearch:
+    """The beginning of a search."""
+    n = len(left)
+    rows, columns = line_sums(left)
+    numbers = np.zeros(5, np.int64)
+    numbers[0], numbers[1], numbers[2] = slot, time, spare
+    graphs = np.empty((3, n, words(n)), np.int64)
+    return StageSearch(left, real, rows, columns, graphs, matching(n), numbers)
+
+
 @kernel
 def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
     """Few stages whose total is at most L + `spare` bytes: (peer, sent), both [stages, n].
@@ -150,15 +198,55 @@ def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
     if time == 0:
         return tables(stages)
     spare = min(spare, INT64_MAX - time)
-    stages, slot, count = _match(left, left, np.int64(1), time, spare, stages)
+    stages, slot, count = _match(_search(left, left, 1, time, spare), stages, INT64_MAX)
     if slot:
-        units = np.zeros((n, n), np.int64)
-        for i in range(n):
-            for j in range(n):
-                if left[i, j]:
-                    units[i, j] = (left[i, j] - 1) // slot + 1
-        stages, _, _ = _match(units, left, slot, count, np.int64(0), stages)
+        units = _in_slots(left, slot)
+        search = _search(units, left, slot, count, np.int64(0))
+        stages, _, _ = _match(search, stages, INT64_MAX)
     return tables(stages)
+
+
+@kernel
+def _in_slots(left: Array, slot: int) -> Array:
+    """Each entry in slots, rounded up."""
+    n = len(left)
+    units = np.zeros((n, n), np.int64)
+    for i in range(n):
+        for j in range(n):
+            if left[i, j]:
+                units[i, j] = (left[i, j] - 1) // slot + 1
+    return units
+
+
+def compact_asking(matrix: Array, spare: int, go_on: GoOn) -> tuple[Array, Array]:
+    """`compact`, but after every second or so of the search `go_on` is asked, and Ctrl-C heard.
+    Once it says no, what is left is sent as `shifted` sends it, and the total may be longer.
+
+    `matrix` is overwritten.
+    """
+    n, found = len(matrix), no_stages(len(matrix))
+    time, everything = longest_line(matrix), int(matrix.sum())
+    search = _search(matrix, matrix, 1, time, min(spare, int(INT64_MAX) - time))
+    while search.rows.any():
+        peer, sent, used, slot, count = _match_on(search, found, max(1, ENTRIES // n**2))
+        found = Stages(peer, sent, used)
+        if slot:
+            search = _search(_in_slots(matrix, slot), matrix, slot, count, 0)
+        left = search.left if search.numbers[0] == 1 else search.real
+        if not go_on(1 - int(left.sum()) / everything):
+            both = zip(tables(found), shifted(left), strict=True)
+            peers, bytes_ = (np.concatenate(pair) for pair in both)
+            return peers, bytes_
+    return tables(found)
+
+
+@kernel
+def _match_on(
+    search: StageSearch, stages: Stages, rounds: int
+) -> tuple[Array, Array, Array, int, int]:
+    """`_match`, for Python: the parts of the stages, the slot and the count."""
+    found, slot, count = _match(search, stages, rounds)
+    return found.peer, found.sent, found.used, slot, count
 
 
 @kernel
@@ -173,26 +261,26 @@ def compact_tapered(bytes_: Array, nodes: int, part: int, least: int) -> tuple[A
 
 
 @part
-def _match(
-    left: Array, real: Array, slot: Int, time: Int, spare: Int, stages: Stages
-) -> tuple[Stages, Int, Int]:
-    """The loop of `compact` on `left`, in units of `slot` bytes (`real` has the bytes; the same
-    array if slot is 1).
+def _match(search: StageSearch, stages: Stages, rounds: Int) -> tuple[Stages, Int, Int]:
+    """The loop of `compact`, at most so many times.
 
-    Returns the stages, and the slot and count to go on with (0, 0 when nothing is left).
+    Returns the stages, and the slot and count to go on with (0, 0 when nothing is left, or where
+    the rounds are over).
     """
+    left, real, rows, columns, graphs, state, numbers = search
     n = len(left)
-    rows, columns = line_sums(left)
-    graphs, state = np.empty((3, n, words(n)), np.int64), matching(n)
+    slot, time, spare, length, pause = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
     row_slack, column_slack, best = time - rows, time - columns, np.empty(n, np.int64)
-    length, pause = _longest(left, row_slack, column_slack, best), 0
-    while most(rows) > 0:
+    if length == 0:
+        length = np.int64(_longest(left, row_slack, column_slack, best))
+    while most(rows) > 0 and rounds > 0:
+        rounds -= 1
         if spare and pause == 0:
             pause = max(1, n // 8)
             line, patient = max(most(rows), most(columns)), stages.used[0] < 3 * n
             found, count = _finish(left, line, time + spare, spare, patient, best)
             if found:
-                return stages, found, count
+                return stages, np.int64(found), np.int64(count)
         for i in range(n):
             row_slack[i], column_slack[i] = time - rows[i], time - columns[i]
         _graphs(left, row_slack, column_slack, length, graphs)
@@ -227,4 +315,5 @@ def _match(
         time -= longest
         stages.used[0] += 1
         pause = max(0, pause - 1)
-    return stages, 0, 0
+    numbers[1], numbers[3], numbers[4] = time, length, pause
+    return stages, np.int64(0), np.int64(0)

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array, Floats
+from railopt.base.arrays import Array
 from railopt.base.kernels import kernel, part
 from railopt.model.traffic import Traffic
 from railopt.schedule.kinds import KINDS
@@ -38,6 +38,7 @@ from railopt.schedule.pieces import Pieces
 from railopt.schedule.value import DEFAULT_CHUNK, Schedule
 
 MB = 1e6
+PIECES = 1 << 24  # about as many of a schedule's are there at a time
 
 
 @dataclass(frozen=True)
@@ -145,15 +146,13 @@ def _add(sums: Array, moves: Array) -> None:
 
 
 @kernel
-def inside(
-    pieces: Pieces, stages: int, nodes: int, m: int, alpha: float, beta: float
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """What the pieces of a schedule (see `cut`: tile by tile, stage by stage) cost inside servers
-    of m GPUs: the parts of an `InsideTimes`, as a plain tuple, because numba crashes if Ctrl-C
-    arrives while it makes a named one for Python.
+def _add_inside(pieces: Pieces, times: InsideTimes, arrived: Array, link: Array) -> None:
+    """Add what the pieces of some servers (see `cut`: tile by tile, stage by stage) cost inside
+    servers to `times` but for `all_at_once`, and what arrives to `arrived` int64 [nodes, m, m].
+    `link`: alpha and beta inside a server.
     """
-    balance, after, whole = np.zeros(stages), np.zeros(stages), np.zeros(nodes)
-    arrived = np.zeros((nodes, m, m), np.int64)
+    m, alpha, beta = arrived.shape[1], link[0], link[1]
+    balance, after, whole = times.balance, times.redistribution, times.all_balance
     given, passed = np.empty((m, m), np.int64), np.empty((m, m), np.int64)
     tile = np.zeros((m, m), np.int64)
     p = np.int64(0)
@@ -168,10 +167,29 @@ def inside(
         if last or pieces.source[p] // m != i or pieces.target[p] // m != j:
             whole[i] += spread(tile, alpha, beta)
             tile[:] = 0
-    late = np.zeros(nodes)
-    for j in range(nodes):
-        late[j] = spread(arrived[j], alpha, beta)
-    return balance, after, whole, late
+
+
+@kernel
+def _spread_each(arrived: Array, link: Array, late: Array) -> None:
+    """`spread` of each server's [m, m]."""
+    for j in range(len(arrived)):
+        late[j] = spread(arrived[j], link[0], link[1])
+
+
+def inside(schedule: Schedule, links: LinkTimes) -> InsideTimes:
+    """What a schedule costs inside servers; the pieces of some servers are there at a time."""
+    n, m, stages = schedule.fabric.nodes, schedule.fabric.gpus, schedule.stages
+    times = InsideTimes(np.zeros(stages), np.zeros(stages), np.zeros(n), np.zeros(n))
+    if m == 1:
+        return times
+    arrived, link = np.zeros((n, m, m), np.int64), np.array([links.alpha_in, links.beta_in])
+    transfers = int(np.count_nonzero(schedule.sent))
+    step = max(1, n * PIECES // (1 + transfers * m * (m + 3)))
+    for first in range(0, n, step):
+        servers = slice(first, first + step) if step < n else slice(None)
+        _add_inside(schedule.pieces(sources=servers), times, arrived, link)
+    _spread_each(arrived, link, times.all_at_once)
+    return times
 
 
 def local_time(traffic: Traffic, links: LinkTimes) -> float:
@@ -188,16 +206,7 @@ def modelled(schedule: Schedule, links: LinkTimes = LINKS["h100-400g"]) -> Break
     stay = local_time(schedule.traffic, links)
     if not schedule.stages:
         return Breakdown(bound, 0.0, 0.0, 0.0, stay)
-    found = InsideTimes(
-        *inside(
-            schedule.pieces(),
-            schedule.stages,
-            schedule.fabric.nodes,
-            m,
-            links.alpha_in,
-            links.beta_in,
-        )
-    )
+    found = inside(schedule, links)
     if not kind.barriers:
         return _at_once(schedule, links, bound, stay, found)
     balance, after = found.balance, found.redistribution

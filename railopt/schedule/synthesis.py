@@ -9,7 +9,7 @@ from railopt.base.errors import InputError
 from railopt.base.units import parse_bytes, parse_number, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
-from railopt.schedule.compact import compact_tapered
+from railopt.schedule.compact import GoOn, compact_asking, compact_tapered
 from railopt.schedule.decompose import longest_line
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.order import by_length, taper
@@ -19,6 +19,7 @@ from railopt.schedule.value import Schedule
 PART = 50
 DEFAULT_EPS = Fraction(1, PART)
 DEFAULT_STARTUP = 1 << 18
+MANY = 256  # servers whose stages take so long that Ctrl-C and a limit have to be heard meanwhile
 
 
 def synthesise(
@@ -29,6 +30,7 @@ def synthesise(
     order: str | None = None,
     eps: Fraction | str | int | None = None,
     startup: str | int | None = None,
+    go_on: GoOn | None = None,
 ) -> Schedule:
     """The schedule of a kind: a pure function of the traffic matrix, so every node computes the
     same one.
@@ -39,6 +41,8 @@ def synthesise(
              n**2 stages.  Default 1/50
     startup  compact in ascending order only: what two servers could exchange while a stage starts;
              no stage is split into shorter parts.  Default 256 KiB, 0.7 us of 8 x 400 Gb/s
+    go_on    compact of many servers only: asked every second or so, with the share of the bytes
+             that have a stage, whether to search on; what is left then goes as in `spreadout`
     """
     require_type(fabric, Fabric, "fabric", "a Fabric")
     require_type(traffic, Traffic, "traffic", "Traffic (Traffic.from_matrix makes it of a matrix)")
@@ -56,11 +60,15 @@ def synthesise(
             f"startup can't do anything for a schedule of kind {kind} in order {order}: it splits "
             "the ends of ascending compact ones; leave it out"
         )
-    if tapers and eps is None:
+    if tapers and eps is None and traffic.nodes < MANY:
         peer, sent = compact_tapered(traffic.bytes, traffic.nodes, PART, _least(startup))
     else:
         matrix = node_matrix(traffic.bytes, traffic.nodes)
-        peer, sent = chosen.decompose(matrix, _spare(matrix, eps) if chosen.tunable else 0)
+        spare = _spare(matrix, eps) if chosen.tunable else 0
+        if chosen.tunable and traffic.nodes >= MANY:
+            peer, sent = compact_asking(matrix, spare, go_on or _always)
+        else:
+            peer, sent = chosen.decompose(matrix, spare)
         if tapers:
             peer, sent = taper(peer, sent, _least(startup))
         elif order != "built":
@@ -68,6 +76,10 @@ def synthesise(
     peer.setflags(write=False)
     sent.setflags(write=False)
     return Schedule(fabric, traffic, kind, order, peer, sent)
+
+
+def _always(share: float) -> bool:
+    return True
 
 
 def _least(startup: str | int | None) -> int:

@@ -29,7 +29,7 @@ from railopt.base.kernels import kernel
 from railopt.base.units import parse_bytes, quoted
 from railopt.evidence.bounds import Bound
 from railopt.files.formats import Connection, check_connections, format_cm
-from railopt.model.chunks import Chunks
+from railopt.model.chunks import MAX_CHUNKS, Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
@@ -131,8 +131,11 @@ class Schedule(Value):
         """total / L - 1: how much longer the stages are than the bound; 0 for no traffic."""
         return Fraction(self.total, self.line_sum) - 1 if self.line_sum else Fraction(0)
 
-    def pieces(self, cap: int | None = None, node: int | None = None) -> Pieces:
-        """Every piece, at most `cap` bytes each, or those that `node` sends or receives.
+    def pieces(
+        self, cap: int | None = None, node: int | None = None, sources: slice = slice(None)
+    ) -> Pieces:
+        """Every piece, at most `cap` bytes each, or those that `node` sends or receives, or those
+        of some `sources` (servers).
 
         A node that carries out the schedule needs only its own; see `railopt.schedule.pieces.cut`.
         """
@@ -147,11 +150,15 @@ class Schedule(Value):
             )
         if node is not None and not 0 <= node < self.fabric.nodes:
             raise InputError(f"server {node}: expected 0 to {self.fabric.nodes - 1}")
+        sent = self.sent
+        if sources != slice(None):
+            sent = np.zeros_like(self.sent)
+            sent[:, sources] = self.sent[:, sources]
         ids, rail, span = cut(
             self.traffic.bytes,
             self.fabric.nodes,
             self.peer,
-            self.sent,
+            sent,
             KINDS[self.kind].by_target,
             cap,
             -1 if node is None else node,
@@ -203,6 +210,11 @@ class Schedule(Value):
         """
         if chunk is None and KINDS[self.kind].chunked:
             chunk = DEFAULT_CHUNK
+        least = self.fabric.rails * int(np.count_nonzero(self.sent >= self.fabric.rails))
+        if least > MAX_CHUNKS:
+            raise InputError(
+                f"{least} pieces or more: a plan has at most {MAX_CHUNKS} chunks; use fewer servers"
+            )
         stage, rail, src, dst, offset, size = self.pieces(
             None if chunk is None else parse_bytes(chunk)
         )

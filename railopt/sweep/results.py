@@ -127,7 +127,8 @@ class Results:
 
 def _files(place: Path) -> list[Path]:
     if place.is_dir():
-        return [path for path in sorted(place.glob("*.jsonl")) if path.is_file()]
+        found = sorted(path for path in place.iterdir() if path.match("*.jsonl"))
+        return [path for path in found if path.is_file()]
     if place.is_file():
         return [place]
     raise InputError(f"{place}: no such file or folder; expected a results folder or a .jsonl file")

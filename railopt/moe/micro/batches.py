@@ -25,7 +25,7 @@ class SplitOptions:
     solver         of `railopt.moe.micro.solve.SOLVERS`
     within_node    whether copies stay on nodes that hold their expert
     slack          in 1/1024, of greedy and flow
-    limit_s        a micro-batch, of exact
+    limit_s        per micro-batch; None: 10 s for exact, no limit for the others
     expert_bytes   of an expert's weights: what a copy sends; None where it is not asked for
     """
 
@@ -33,7 +33,7 @@ class SplitOptions:
     solver: str = "auto"
     within_node: bool = False
     slack: int = 0
-    limit_s: float = 10.0
+    limit_s: float | None = None
     expert_bytes: int | None = None
 
 

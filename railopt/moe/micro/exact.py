@@ -30,7 +30,10 @@ def within(case: Case, counts: Ints, most: int, deadline: float, depth: int = 0)
     """
     if time.monotonic() > deadline or depth > DEPTH:
         raise OutOfTimeError
-    shares, sets = relaxed(case, counts)
+    found = relaxed(case, counts, deadline - time.monotonic())
+    if found is None:
+        raise OutOfTimeError
+    shares, sets = found
     bound = best_of(case, counts, sets)
     if bound.tokens > most:
         return bound.witness

@@ -9,14 +9,18 @@ So the last goal is the optimum.
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 
 from railopt.base.arrays import Bools, Ints
 
 
-def evened(tokens: Ints, has: Bools) -> tuple[Ints, Bools]:
+def evened(tokens: Ints, has: Bools, deadline: float = math.inf) -> tuple[Ints, Bools]:
     """A split whose largest load is least, int64 [GPU, expert], and the experts, bool [experts],
-    whose tokens over the GPUs that have one of them allow no less.
+    whose tokens over the GPUs that have one of them allow no less; after the `deadline` of
+    time.monotonic an evener split than was given, at best.
 
     tokens   int64 [GPU, expert]: any split
     has      bool [GPU, expert]: who may compute what
@@ -25,7 +29,7 @@ def evened(tokens: Ints, has: Bools) -> tuple[Ints, Bools]:
     load = tokens.sum(axis=1)
     goal = -(-int(load.sum()) // len(load))
     tight: Bools = np.ones(has.shape[1], np.bool_)
-    while load[full := int(load.argmax())] > goal:
+    while load[full := int(load.argmax())] > goal and time.monotonic() < deadline:
         before = _reached(full, load < goal, tokens, has)
         ends = np.flatnonzero((load < goal) & (before >= 0))
         if len(ends):
@@ -41,12 +45,15 @@ def _reached(start: int, ends: Bools, tokens: Ints, has: Bools) -> Ints:
     """int64 [GPU]: from which GPU each is reached, -1 if it is not, the start from itself; breadth
     first, until one of `ends` is.
     """
-    linked = ((tokens > 0).astype(np.float32) @ has.T.astype(np.float32)) > 0
     before = np.full(len(has), -1, np.int64)
     before[start] = start
-    layer = np.array([start])
+    layer, seen = np.array([start]), np.zeros(has.shape[1], np.bool_)
     while len(layer) and not np.any(ends & (before >= 0)):
-        onward = linked[layer] & (before < 0)
+        given = tokens[layer] > 0
+        fresh = given.any(axis=0) & ~seen  # who has one of the others is reached already
+        seen |= fresh
+        linked = given[:, fresh].astype(np.float32) @ has[:, fresh].T.astype(np.float32) > 0
+        onward = linked & (before < 0)
         found = np.flatnonzero(onward.any(axis=0))
         before[found] = layer[onward[:, found].argmax(axis=0)]
         layer = found

@@ -8,6 +8,10 @@ linear program, and its bound added up in whole numbers: the program's word is n
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +20,7 @@ from railopt.base.arrays import Bools, Floats, Int32s, Ints
 from railopt.base.errors import BackendError
 from railopt.moe.micro.slots import SpareSlots
 
+TIME_IS_UP = 1  # scipy's status of a program that was stopped
 MAX_PROGRAM = 1 << 15  # variables of a linear program; beyond it, closed forms alone
 
 
@@ -81,9 +86,12 @@ def _level(takes: Ints, wanted: int) -> int:
     raise AssertionError("GPUs together take all tokens: every expert is held")
 
 
-def closed_bound(case: Case, counts: Ints) -> RoomBound:
-    """The best bound without a program: of all experts, and of those that can't leave some GPUs."""
-    return best_of(case, counts, [np.ones(len(counts), np.bool_), *_of_gpus(case, counts)])
+def closed_bound(case: Case, counts: Ints, deadline: float = math.inf) -> RoomBound:
+    """The best bound without a program: of all experts, and of those that can't leave some GPUs,
+    as many of these as are looked at before the `deadline` of time.monotonic.
+    """
+    sets = chain([np.ones(len(counts), np.bool_)], _of_gpus(case, counts))
+    return best_of(case, counts, sets, deadline)
 
 
 def is_small(case: Case) -> bool:
@@ -91,39 +99,54 @@ def is_small(case: Case) -> bool:
     return int((case.holds | case.may).sum()) <= MAX_PROGRAM
 
 
-def best_of(case: Case, counts: Ints, sets: list[Bools]) -> RoomBound:
-    """The best bound of these sets of experts."""
-    return max(
-        (
-            RoomBound(bound_of(case, counts, chosen), np.flatnonzero(chosen).tolist())
-            for chosen in sets
-        ),
-        key=lambda bound: bound.tokens,
-    )
+def best_of(
+    case: Case, counts: Ints, sets: Iterable[Bools], deadline: float = math.inf
+) -> RoomBound:
+    """The best bound of these sets of experts: of the first, and of others until the `deadline` of
+    time.monotonic.
+    """
+    best: RoomBound | None = None
+    for chosen in sets:
+        if best is not None and time.monotonic() > deadline:
+            break
+        tokens = bound_of(case, counts, chosen)
+        if best is None or tokens > best.tokens:
+            best = RoomBound(tokens, np.flatnonzero(chosen).tolist())
+    assert best is not None, "there is a first set"
+    return best
 
 
-def _of_gpus(case: Case, counts: Ints) -> list[Bools]:
+def _of_gpus(case: Case, counts: Ints) -> Iterator[Bools]:
     """The experts that can't leave a set of GPUs: the fullest one, the two fullest, and so on, and
     those that are confined alike.
     """
     able = case.holds | case.may
     order = np.argsort(-np.where(case.holds, counts, 0).sum(axis=1), kind="stable")
-    sets = [order[:k] for k in range(1, len(order))]
-    sets += [np.flatnonzero(column) for column in np.unique(able, axis=1).T[: len(order)]]
-    return [np.all(~np.delete(able, gpus, axis=0), axis=0) for gpus in sets]
+    place = np.argsort(order, kind="stable")
+    last = np.where(able, place[:, None], -1).max(axis=0)  # the least full GPU of each expert
+    for most in np.unique(last)[:-1].tolist():
+        yield last <= most
+    for column in np.unique(able, axis=1).T[: len(order)]:
+        yield np.all(~able[~column], axis=0)
 
 
-def relaxed(case: Case, counts: Ints) -> tuple[Floats, list[Bools]]:
+def relaxed(
+    case: Case, counts: Ints, limit_s: float = math.inf
+) -> tuple[Floats, list[Bools]] | None:
     """A linear program's split, float64 [GPU, expert] shares of the experts' tokens where slots may
-    be shared, and sets of experts by its prices: those that cost at least so much.
+    be shared, and sets of experts by its prices: those that cost at least so much.  None where it
+    takes longer than `limit_s`.
     """
-    shares, prices = _solved(case, counts)
+    found = _solved(case, counts, limit_s)
+    if found is None:
+        return None
+    shares, prices = found
     levels = np.unique(np.round(prices, 9))
     everyone = np.ones(len(counts), np.bool_)
     return shares, [everyone, *(prices >= level - 1e-7 for level in levels[:256])]
 
 
-def _solved(case: Case, counts: Ints) -> tuple[Floats, Floats]:
+def _solved(case: Case, counts: Ints, limit_s: float) -> tuple[Floats, Floats] | None:
     """The least T with shares y of every expert's tokens on GPUs that hold or may take it, sum_e
     c_e y <= T, and shares in slots of at most as many as there are; shares and experts' prices.
     """
@@ -145,7 +168,10 @@ def _solved(case: Case, counts: Ints) -> tuple[Floats, Floats]:
         A_eq=coo_matrix((np.ones(number), (expert, column)), shape=(experts, number + 1)),
         b_eq=(counts > 0).astype(np.float64),
         method="highs",
+        options={"time_limit": limit_s},
     )
+    if result.status == TIME_IS_UP:
+        return None
     if result.x is None:
         raise BackendError(f"HiGHS did not bound the load: {result.message}")
     shares = np.zeros(case.holds.shape)

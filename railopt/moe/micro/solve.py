@@ -12,6 +12,7 @@ Each comes with a bound that no copies beat, and its witness (`room.py`).
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from railopt.moe.micro.slots import SpareSlots, Split
 SOLVERS = ("auto", "greedy", "flow", "exact")
 SMALL = 256  # places, GPUs x experts, of a case that auto has solved exactly
 MAX_SLACK = 1024
+EXACT_S = 10.0  # that the best copies are looked for, where nobody says
 
 
 class Greedy:
@@ -141,14 +143,15 @@ def split(
     solver: str = "auto",
     *,
     slack: int = 0,
-    limit_s: float = 10.0,
+    limit_s: float | None = None,
 ) -> SplitAnswer:
     """Copies in spare slots and tokens on GPUs such that the fullest GPU has little to do, and what
     no copies can beat.
 
     counts    int [experts]: this micro-batch's tokens, exact
     slack     of greedy and flow: see `Greedy`
-    limit_s   of exact: what is best then is the answer, and its optimum open
+    limit_s   what is best then is the answer, and its optimum open (default: 10 for exact, none
+              for the others)
     """
     if solver not in SOLVERS:
         raise InputError(
@@ -157,35 +160,42 @@ def split(
     if solver == "auto":
         solver = "flow" if slack or slots.holds.size > SMALL else "exact"
     tokens = slots.counts(counts)
+    usual_s = EXACT_S if solver == "exact" else math.inf
+    deadline = time.monotonic() + (usual_s if limit_s is None else limit_s)
     found = Greedy(slots, slack).split(tokens)
-    home = _made(slots, tokens, evened(_at_home(slots, tokens), slots.holds)[0])
+    home = _made(slots, tokens, evened(_at_home(slots, tokens), slots.holds, deadline)[0])
     if solver == "greedy":  # which does not split well over what is held twice
-        found, bound = _bounded([home, found], 0, program=False)
+        found, bound = _bounded([home, found], 0, deadline, program=False)
     else:
-        plans = [home, _flowed(found)]
+        plans = [home, _flowed(found, deadline)]
         if slack:
-            plans.append(_flowed(Greedy(slots).split(tokens)))
-        found, bound = _bounded(plans, slack, program=True)
+            plans.append(_flowed(Greedy(slots).split(tokens), deadline))
+        found, bound = _bounded(plans, slack, deadline, program=True)
     if solver == "exact":
-        found, bound = _closed(found, bound, time.monotonic() + limit_s)
+        found, bound = _closed(found, bound, deadline)
     value, witness = bound
     met = Status.KNOWN if found.largest == value else Status.OPEN
     known = Bracket(Fraction(found.largest), Fraction(value), met, witness)
     return SplitAnswer(solver, found, home.largest, known)
 
 
-def _bounded(plans: list[Split], slack: int, *, program: bool) -> tuple[Split, tuple[int, Witness]]:
+def _bounded(
+    plans: list[Split], slack: int, deadline: float, *, program: bool
+) -> tuple[Split, tuple[int, Witness]]:
     """The best of these splits and, if asked for, of a linear program's, and the best bound that
     one set of experts gives.  Of splits that are no more than `slack` / 1024 above it the one with
     the fewest copies is best.
     """
     slots, counts, case = plans[0].slots, plans[0].counts, Case.of(plans[0].slots)
-    bound = closed_bound(case, counts)
-    if min(plan.largest for plan in plans) > bound.tokens and is_small(case):
-        shares, sets = relaxed(case, counts)
-        bound = max(bound, best_of(case, counts, sets))
-        if program:
-            plans = [*plans, _made(slots, counts, rounded(case, counts, shares)[0])]
+    bound = closed_bound(case, counts, deadline)
+    left_s = deadline - time.monotonic()
+    if min(plan.largest for plan in plans) > bound.tokens and is_small(case) and left_s > 0:
+        solved = relaxed(case, counts, left_s)
+        if solved is not None:
+            shares, sets = solved
+            bound = max(bound, best_of(case, counts, sets, deadline))
+            if program:
+                plans = [*plans, _made(slots, counts, rounded(case, counts, shares)[0])]
     enough = bound.tokens * (1024 + slack) // 1024
     found = min(plans, key=lambda plan: _ranked(plan, enough))
     return found, (bound.tokens, bound.witness)
@@ -207,10 +217,10 @@ def _at_home(slots: SpareSlots, tokens: Ints) -> Ints:
     return start
 
 
-def _flowed(found: Split) -> Split:
+def _flowed(found: Split, deadline: float) -> Split:
     """The best split over the same copies."""
     has = found.slots.holds | found.copies
-    return _made(found.slots, found.counts, evened(found.tokens, has)[0])
+    return _made(found.slots, found.counts, evened(found.tokens, has, deadline)[0])
 
 
 def _closed(

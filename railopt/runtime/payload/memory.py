@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,14 +58,33 @@ def memory_of(buffer: Any, *, writable: bool) -> Memory:
     return Memory(int(array.ctypes.data), array.nbytes, (buffer, array))
 
 
+def check_apart(send: Sequence[Memory], recv: Sequence[Memory]) -> None:
+    """Refuse memory that receives and is sent from, or receives twice: what arrives would overwrite
+    what is still to be sent, and the checksums of both sides would agree.
+    """
+    spans = [(m.address, m.length, 0) for m in send] + [(m.address, m.length, 1) for m in recv]
+    taken = received = 0  # where the bytes end that any buffer has so far, and that one receives
+    for address, length, receives in sorted(span for span in spans if span[1]):
+        if address < (taken if receives else received):
+            raise InputError(
+                "send and recv buffers share memory, or two recv buffers do: expected buffers of "
+                "their own"
+            )
+        taken = max(taken, address + length)
+        received = max(received, address + length) if receives else received
+
+
 def _from_interface(buffer: Any, interface: dict[str, Any], writable: bool, cuda: bool) -> Memory:
     address, readonly = interface["data"]
     if readonly and writable:
         raise InputError("a read-only array can't receive bytes: give a writable one")
     try:
-        itemsize = np.dtype(interface["typestr"]).itemsize
+        dtype = np.dtype(interface["typestr"])
     except TypeError as error:
         raise InputError(f"an array of type {interface['typestr']!r}: {error}") from error
+    if dtype.hasobject or getattr(getattr(buffer, "dtype", None), "hasobject", False):
+        raise InputError("an array of Python objects, whose bytes are addresses: expected numbers")
+    itemsize = dtype.itemsize
     shape, strides = tuple(interface["shape"]), interface.get("strides")
     if strides is not None and not dlpack.contiguous(shape, strides, itemsize):
         raise InputError(f"the array has strides {strides}: expected contiguous memory")

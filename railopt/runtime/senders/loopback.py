@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Ints, by_key
+from railopt.base.arrays import Ints, by_key, require_type
 from railopt.base.errors import InputError
 from railopt.base.units import format_bytes
 from railopt.model.plan import Plan
 from railopt.runtime.payload import pattern
 from railopt.runtime.payload.layout import Layout, stages
-from railopt.runtime.payload.memory import Memory, memory_of
+from railopt.runtime.payload.memory import Memory, check_apart, memory_of
 from railopt.runtime.payload.staging import Staging
 from railopt.runtime.senders.carrier import Carrier
 from railopt.runtime.senders.config import SenderConfig
@@ -59,6 +59,7 @@ class Loopback:
 
     def run(self, plan: Plan) -> LoopbackRun:
         """Start the rails' threads on a plan, one at a time."""
+        require_type(plan, Plan, "plan", "a Plan")
         if self._last is not None and not self._last.poll():
             raise InputError("the last run is not done: wait for it before the next one")
         self._round += 1
@@ -68,6 +69,7 @@ class Loopback:
         recv = self._recv if self._recv is not None else self._allocated("recv", layout.recv_bytes)
         _check_size("send", send, layout.send_bytes)
         _check_size("recv", recv, layout.recv_bytes)
+        check_apart(send, recv)
         source = _addresses(send)[plan.chunks.src] + layout.send_offset
         target = _addresses(recv)[plan.chunks.dst] + layout.recv_offset
         seed = np.uint64(self._round)

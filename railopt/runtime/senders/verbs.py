@@ -17,7 +17,7 @@ import numpy as np
 from railopt.base.errors import InputError
 from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import Layout
-from railopt.runtime.payload.memory import memory_of
+from railopt.runtime.payload.memory import check_apart, memory_of
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.senders.failback import Failback
 from railopt.runtime.senders.failover import Failover
@@ -62,7 +62,8 @@ class Verbs:
         """Start a run; `layout` says where the chunks lie (default: packed, see Layout.packed)."""
         if self.rounds.running is not None:
             raise InputError("the last run is not done: wait for it before the next one")
-        if layout is None:
+        if layout is None:  # which uses all of the buffers
+            check_apart(self.send, self.recv)
             layout = Layout.packed(plan.chunks, per_gpu=len(self.send) > 1)
         self.check(plan, layout)
         self._failback.propose()

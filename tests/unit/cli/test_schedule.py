@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt import Plan
+from railopt import Fabric, Plan
 from railopt.base.errors import InputError
 from railopt.base.units import format_time
-from railopt.schedule import KINDS, Schedule
+from railopt.model.workloads import uniform
+from railopt.schedule import KINDS, Schedule, report
 
 Cli = Callable[..., Any]
 
@@ -199,7 +200,10 @@ def test_nothing_is_written_where_one_of_the_files_exists(railopt_cli: Cli, tmp_
     [
         (["--nodes", 8192], "8192 servers: the stages take about 21 min or more, and 3.2 GB; "),
         (["--nodes", 8192, "--compare"], "8192 servers: "),
-        (["--nodes", 8192, "--kind", "spreadout"], ""),
+        (["--nodes", 8192, "--limit", "1s"], "8192 servers: the stages take 3.2 GB\n"),
+        (["--nodes", 8192, "--kind", "spreadout"], "8192 servers: the stages take 3.2 GB\n"),
+        (["--nodes", 512, "--kind", "fast"], "512 servers: FAST has up to 262144 stages, 5 GB, "),
+        (["--nodes", 2048, "--kind", "spreadout"], ""),
         (["--nodes", 64], ""),
     ],
 )
@@ -213,3 +217,36 @@ def test_a_search_that_takes_long_says_so_before_it_begins(
     ran = railopt_cli("schedule", "uniform", "--rails", 1, *words)
     assert ran.code == 1
     assert ran.err.startswith(said or "railopt: error: enough")
+
+
+def test_a_search_ends_at_its_limit(railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no stage by then goes as in spreadout: every byte once, the bound below."""
+    monkeypatch.setattr("railopt.schedule.synthesis.MANY", 4)
+    monkeypatch.setattr("railopt.schedule.compact.ENTRIES", 1)
+    words = ["schedule", "zipf:skew=0.8", "--nodes", 8, "--rails", 2, "--json"]
+    whole, cut = railopt_cli(*words), railopt_cli(*words, "--limit", "0s")
+    assert (whole.code, "--limit" in whole.err, cut.code) == (0, False, 0)
+    assert cut.err.count("--limit: ") == 1
+    assert "the others go as in spreadout" in cut.err
+    early, late = json.loads(cut.out), json.loads(whole.out)
+    assert early["line_sum"] == late["line_sum"] <= late["total"] < early["total"]
+    refused = railopt_cli(*words, "--limit", "1s", "--kind", "fast")
+    assert refused.code == 1
+    assert "fast, which is not searched for" in refused.err
+
+
+def test_a_long_schedule_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are timed three times more."""
+    fabric, calls = Fabric.uniform(3, 2), list[int]()
+    real = report.synthesise
+
+    def counted(*args: Any, **options: Any) -> Schedule:
+        calls.append(1)
+        return real(*args, **options)
+
+    monkeypatch.setattr(report, "synthesise", counted)
+    for long_s, made in ((1e9, 1 + report.REPEATS), (-1e9, 1)):
+        monkeypatch.setattr(report, "LONG_S", long_s)
+        calls.clear()
+        assert report.timed(fabric, uniform(fabric), "spreadout")[1] > -1e9
+        assert len(calls) == made

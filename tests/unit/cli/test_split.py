@@ -129,8 +129,6 @@ def test_progress_is_said_on_the_heartbeats_line(
         (["--spare", "-1"], "at least 0"),
         (["--spare", "1", "--slack", "2"], "from 0 to 1"),
         (["--spare", "1", "--slack", "x"], "slack"),
-        (["--spare", "1", "--limit", "1s", "--solver", "flow"], "--solver flow"),
-        (["--spare", "1", "--limit", "1s", "--slack", "0.1"], "with --slack"),
         (["--spare", "1", "--slack", "0.1", "--solver", "exact"], "--solver exact"),
         (["--spare", "1", "--force"], "without --certificate"),
         (["--spare", "1", "--layer", "7"], "no layer 7"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from typing import Any
+
 import pytest
 
 from railopt.base.errors import BackendError
@@ -17,4 +20,17 @@ def test_every_run_succeeds(line: str) -> None:
 def test_a_run_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_up, "RUNS", ("plan no-such-file",))
     with pytest.raises(BackendError, match="railopt plan no-such-file: railopt: error"):
+        warm_up.run(main._parsed(["warm-up"]))
+
+
+def test_a_cache_that_cant_be_used_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an image is built whose kernels are compiled anew in every container."""
+    program = "from railopt.base import kernels; kernels._give_up_cache(OSError('read-only disk'))"
+    real = subprocess.run
+
+    def said(line: list[str], **options: Any) -> Any:
+        return real([line[0], "-c", program], **options)
+
+    monkeypatch.setattr("railopt.cli.warm_up.subprocess.run", said)
+    with pytest.raises(BackendError, match=r"nothing that is compiled stays: .* cache can't be"):
         warm_up.run(main._parsed(["warm-up"]))

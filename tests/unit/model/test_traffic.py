@@ -411,7 +411,8 @@ def test_more_flows_than_chunks_are_refused_before_they_are_made(
     with pytest.raises(InputError, match=said):
         traffic.chunks(cap)
     monkeypatch.setattr("railopt.model.traffic.BLOCK", 1)
-    monkeypatch.setattr(Traffic, "flows", lambda self: pytest.fail("room for all flows"))
+    for name in ("flows", "_pairs"):
+        monkeypatch.setattr(Traffic, name, lambda self: pytest.fail("flow by flow"))
     with pytest.raises(InputError, match=said):
         traffic.chunks(cap)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -55,6 +56,42 @@ GOLDEN = {
     "drift:tokens=256,seed=1": "dff1fdd55d7c183c6a1d725d959164b4",
     "drift:step=7,drift=0.5,tokens=256,seed=2": "4b48d1ad475d2d2c93082a9a32b22447",
 }
+
+
+@pytest.mark.parametrize("spec", [spec for spec in GOLDEN if spec.split(":")[0] not in ROUTED])
+def test_rows_that_are_drawn_apart_are_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("railopt.model.routed.BLOCK", 40)
+    monkeypatch.setattr("railopt.base.dice._SERIES", 7)
+    assert from_spec(spec, FABRIC).digest == GOLDEN[spec]
+
+
+@pytest.mark.parametrize(
+    ("spec", "most"),
+    [
+        *((spec, 2.3) for spec in ("uniform", "permutation", "incast", "hot-node", "birkhoff")),
+        *((spec, 2.3) for spec in ("zipf", "dirichlet", "fast-zipf", "fast-random", "sparse")),
+        *((spec, 16.0) for spec in ("moe", "prophet:batch=512")),  # gammas of all pairs at once
+    ],
+)
+def test_drawing_takes_little_more_memory_than_the_matrix(
+    spec: str, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("railopt.model.routed.BLOCK", 1 << 12)
+    monkeypatch.setattr("railopt.base.dice._SERIES", 1 << 12)
+    fabric = Fabric.uniform(64, 8)
+    tracemalloc.start()
+    try:
+        made = from_spec(spec, fabric)
+        assert isinstance(made, Traffic)
+        assert tracemalloc.get_traced_memory()[1] < most * made.bytes.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_popularity_that_too_many_pairs_see_is_refused_before_it_is_drawn() -> None:
+    for spec, nodes in (("moe:experts=65536", 1024), ("moe", 1024), ("prophet:batch=256", 1024)):
+        with pytest.raises(InputError, match="expected at most 16777216 pairs"):
+            from_spec(spec, Fabric.uniform(nodes, 8))
 
 
 def test_every_workload_has_golden_digests() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import re
 import xml.etree.ElementTree as ElementTree
@@ -434,3 +436,18 @@ def test_what_tells_instances_apart_is_a_column(tmp_path: Path) -> None:
     headings = re.findall(r"<th[^>]*>(?:<[^>]*>)*([^<]+)", table)
     assert headings[:5] == ["nodes", "rails", "gpus", "degrade", "traffic"]
     assert "GPUs per node" in made
+
+
+@pytest.mark.parametrize("words", [["results"], ["report", "-o", "page.html"]])
+def test_a_folder_that_may_not_be_read_is_no_empty_one(
+    words: list[str], empty: Path, monkeypatch: pytest.MonkeyPatch, railopt_cli: Cli
+) -> None:
+    """Whoever the user is: root may read everything."""
+
+    def denied(*_: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(empty))
+
+    monkeypatch.setattr(os, "listdir", denied)
+    monkeypatch.setattr(os, "scandir", denied)
+    ran = railopt_cli(words[0], str(empty), *words[1:])
+    assert (ran.code, ran.err) == (1, f"railopt: error: {empty}: Permission denied\n")

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel
-from railopt.schedule.compact import PARTS, _finish, compact
+from railopt.schedule.compact import PARTS, GoOn, _finish, compact, compact_asking
 from railopt.schedule.decompose import birkhoff, fill, longest_line, shifted
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
 from railopt.schedule.order import by_length, taper
@@ -110,6 +110,32 @@ def test_compact_keeps_its_proved_bound_on_a_hard_matrix() -> None:
         peer, sent = compact(matrix, spare)
         assert check(matrix, peer, sent) <= line + spare
         assert len(peer) <= 3 * n + n // 8 + max(3 * n, (n - 1) * (1 + line / spare))
+
+
+def asked(shares: list[float], most: int = 1 << 62) -> GoOn:
+    """Whom a search asks whether to go on, up to `most` times."""
+
+    def go_on(share: float) -> bool:
+        shares.append(share)
+        return len(shares) < most
+
+    return go_on
+
+
+@pytest.mark.parametrize("n", [2, 5, 17])
+def test_a_search_in_parts_finds_the_same_stages(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that is ended anywhere sends every byte."""
+    monkeypatch.setattr("railopt.schedule.compact.ENTRIES", 1)
+    for matrix in matrices(n, seed=n + 400).values():
+        for spare in (0, int(longest_line(matrix)) // 50):
+            shares: list[float] = []
+            found = compact_asking(matrix.copy(), spare, asked(shares))
+            for mine, theirs in zip(found, compact(matrix, spare), strict=True):
+                assert np.array_equal(mine, theirs)
+            assert shares == sorted(shares)
+            assert not matrix.any() or shares[-1] == 1
+            for most in {1, len(shares) // 2, len(shares) - 1} - {0, -1}:
+                check(matrix, *compact_asking(matrix.copy(), spare, asked([], most)))
 
 
 def test_constant_matrices_need_a_stage_a_peer() -> None:

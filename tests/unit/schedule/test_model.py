@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, Traffic
+from railopt.base.errors import InputError
 from railopt.model.workloads import zipf
 from railopt.schedule import (
     KINDS,
@@ -18,7 +19,7 @@ from railopt.schedule import (
     modelled,
     synthesise,
 )
-from railopt.schedule.model import spread
+from railopt.schedule.model import inside, spread
 
 LINK = LinkTimes(alpha_out=1.0, beta_out=10.0, alpha_in=0.5, beta_in=2.0)
 MB = 10**6
@@ -117,3 +118,26 @@ def test_slower_links_cost_more() -> None:
     slow = cost(fabric, traffic, "compact", links=LINKS["mi300x-100g"]).parts
     assert slow.total > cost(fabric, traffic, "compact").parts.total
     assert slow.bound == pytest.approx(84 / 22 * cost(fabric, traffic, "compact").parts.bound)
+
+
+def test_pieces_of_some_servers_at_a_time_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = Fabric.uniform(5, 3)
+    for kind in KINDS:
+        made = synthesise(fabric, zipf(fabric, skew=0.7, seed=4), kind)
+        whole, pieces = inside(made, LINK), made.pieces()
+        monkeypatch.setattr("railopt.schedule.model.PIECES", 1)
+        for together, apart in zip(whole, inside(made, LINK), strict=True):
+            assert np.array_equal(together, apart)
+        parts = [made.pieces(sources=slice(i, i + 2)) for i in range(0, 5, 2)]
+        for number, column in enumerate(pieces):
+            assert np.array_equal(column, np.concatenate([part[number] for part in parts]))
+        monkeypatch.undo()
+
+
+def test_a_plan_of_too_many_pieces_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = Fabric.uniform(4, 2)
+    made = synthesise(fabric, zipf(fabric, seed=1), "spreadout")
+    assert len(made.plan().chunks) >= 24
+    monkeypatch.setattr("railopt.schedule.value.MAX_CHUNKS", 23)
+    with pytest.raises(InputError, match="24 pieces or more: a plan has at most 23 chunks"):
+        made.plan()

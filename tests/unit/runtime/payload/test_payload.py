@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from railopt import Chunks, Fabric, Plan
 from railopt.base.errors import InputError
 from railopt.runtime.payload import pattern
-from railopt.runtime.payload.memory import memory_of
+from railopt.runtime.payload.memory import check_apart, memory_of
 from railopt.runtime.senders.loopback import Loopback
 
 MASK = (1 << 64) - 1
@@ -142,6 +143,8 @@ def test_buffers_of_every_kind_give_their_address() -> None:
         (np.frombuffer(b"12345678", np.uint8), "read-only"),
         (Dlpack(np.zeros((4, 4))[:, 1]), "strides"),
         (7, "no buffer"),
+        (np.array([None] * 8), "Python objects"),
+        (np.zeros(2, [("a", "i4"), ("b", "O")]), "Python objects"),
         (Refuses(), "Refuses gives no memory away: it requires grad"),
         (Interface("__array_interface__", np.zeros(4), typestr="<?9"), "an array of type"),
     ],
@@ -149,3 +152,41 @@ def test_buffers_of_every_kind_give_their_address() -> None:
 def test_what_can_not_receive_is_refused(buffer: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         memory_of(buffer, writable=True)
+
+
+@pytest.mark.parametrize(
+    ("send", "recv", "fine"),
+    [
+        ([(0, 10)], [(10, 20)], True),
+        ([(0, 10), (5, 8), (0, 10)], [(10, 20)], True),
+        ([(0, 10)], [(9, 20)], False),
+        ([(10, 20)], [(0, 11)], False),
+        ([(0, 30)], [(10, 20)], False),
+        ([(12, 14), (40, 41)], [(10, 20)], False),
+        ([(0, 1)], [(10, 20), (19, 25)], False),
+        ([(15, 15)], [(10, 20), (12, 12), (20, 25)], True),
+        ([], [(0, 5), (0, 5)], False),
+    ],
+)
+def test_memory_is_sent_or_receives(
+    send: list[tuple[int, int]], recv: list[tuple[int, int]], fine: bool
+) -> None:
+    pool = np.zeros(50, np.uint8)
+    sides = [[memory_of(pool[a:b], writable=True) for a, b in side] for side in (send, recv)]
+    if fine:
+        check_apart(*sides)
+        return
+    with pytest.raises(InputError, match="share memory"):
+        check_apart(*sides)
+
+
+def test_loopback_does_not_receive_where_it_sends() -> None:
+    """In place the bytes of the first node come back to it, and checksums of both sides agree."""
+    fabric = Fabric.uniform(2, 1)
+    chunks = Chunks.from_arrays(src=[0, 1], dst=[1, 0], size=[8, 8])
+    made = Plan(fabric, chunks, np.zeros(2, np.int16))
+    buffers = [np.full(8, node, np.uint8) for node in range(2)]
+    with pytest.raises(InputError, match="share memory"):
+        Loopback(buffers, buffers).run(made)
+    with pytest.raises(InputError, match="expected a Plan"):
+        Loopback().run("plan.npz")  # type: ignore[arg-type]
