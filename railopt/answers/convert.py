@@ -88,13 +88,13 @@ def convert(
     if kind == "plan":
         if suffix not in (".cm", ".et"):
             raise InputError(f"{printable(target)}: a plan is written as .cm or .et")
-        plan = Plan.load(text)
+        plan = Plan.read(text)
         if suffix == ".et":
             return Converted(chakra.save(plan, target, force=force))
         plan.save(target, force=force)
     else:
         own = kind == "traffic"
-        traffic = Traffic.load(text) if own else traffic_from(text, fabric or Fabric.uniform())
+        traffic = Traffic.read(text) if own else traffic_from(text, fabric or Fabric.uniform())
         traffic.save(target, force=force)
         inside = total(traffic.bytes) - total(traffic.node_matrix)
         if suffix == ".cm" and inside:

@@ -348,7 +348,7 @@ def file_gaps(
 ) -> Iterator[GapRow]:
     """As `policy_gaps`, for saved plans."""
     for path in paths:
-        loaded = Plan.load(path)
+        loaded = Plan.read(path)
         sized = None if report is None else partial(report, str(path))
         (found,) = gaps([loaded], limit_s=limit_s, seed=seed, report=sized)
         yield GapRow(format_bytes(loaded.chunks.largest), Path(path).stem, found)

@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """The hottest NICs, the hottest one's time by cause, and a sentence; the exit code."""
     width = figure_width(args, "figure")
-    plan = None if args.plan is None else Plan.load(args.plan)
+    plan = None if args.plan is None else Plan.read(args.plan)
     measured = None if args.fabric is None else Fabric.read(args.fabric)
     before, after = args.counters or (None, args.metrics)
     shape = None if plan is None else plan.fabric.tx.shape

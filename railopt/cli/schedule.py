@@ -174,7 +174,7 @@ def run(args: argparse.Namespace) -> int:
 def _costs(args: argparse.Namespace) -> list[ScheduleCost]:
     links = LINKS[args.links]
     if kind_of(args.traffic) == "schedule":
-        loaded = Schedule.load(args.traffic)
+        loaded = Schedule.read(args.traffic)
         return [ScheduleCost(loaded, modelled(loaded, links))]
     made_for = fabric_from(args)
     if args.compare or KINDS[args.kind or "compact"].decompose is not KINDS["spreadout"].decompose:

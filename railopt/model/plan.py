@@ -210,8 +210,8 @@ class Plan(Value):
             save_npz(path, "plan", *self._content(), force=force)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], content: str | None = None) -> Plan:
-        """Load a saved plan; its claims must agree with its chunks.  `content` is the digest that
+    def read(cls, path: str | os.PathLike[str], content: str | None = None) -> Plan:
+        """Read a saved plan; its claims must agree with its chunks.  `content` is the digest that
         its file must have, where another reader has looked at it before.
         """
         header, arrays = load_npz(path, "plan", content)

@@ -12,7 +12,7 @@ _LAZY = {
     "PlacementQuestion": "assess",
     "Trace": "routing.trace",
     "compare": "assess",
-    "read_any": "routing.files",
+    "read_trace": "routing.files",
     "save_location": "placement.files",
     "sglang_options": "placement.files",
     "trace_from": "routing.sources",

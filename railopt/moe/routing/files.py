@@ -26,7 +26,7 @@ KNOWN_TOP_K = "--top-k can't do anything with a trace that knows it"
 FEWEST_TOKENS, MOST_CHOSEN, MOST_EXPERTS = 32, 16, 1024  # of what is taken for tokens' experts
 
 
-def read_any(
+def read_trace(
     path: str | os.PathLike[str],
     *,
     ranks: int,

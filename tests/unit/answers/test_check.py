@@ -565,7 +565,7 @@ def test_a_traffic_that_a_certificate_names_is_compared_whatever_its_kind(
     made: Plan, traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, _ = _named(made, tmp_path, monkeypatch)
-    named = Certificate.load(path)
+    named = Certificate.read(path)
     assert named.traffic is not None
     rates = {"tx": FABRIC.tx.tolist(), "rx": FABRIC.rx.tolist()}
     problem = {"kind": "fluid", **rates, "demand": traffic.node_matrix.tolist()}

@@ -98,7 +98,7 @@ def test_solve(tmp_path: Path, railopt_cli: Cli) -> None:
     assert (data["optimum"], data["optimal"]) == ("known", True)
     assert not {"status", "proved"} & set(data)
     assert check(proof).proved
-    assert Plan.load(best).makespan == Fraction(data["value"])
+    assert Plan.read(best).makespan == Fraction(data["value"])
     assert model.read_text().startswith("\\ t is in units of")
     again = railopt_cli(*arguments)
     assert again.code == 1

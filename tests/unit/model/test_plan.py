@@ -73,7 +73,7 @@ def test_an_empty_plan_takes_no_time(tmp_path: Path) -> None:
     made = plan(FABRIC, chunks, "equitable")
     assert made.makespan == 0
     made.save(tmp_path / "p.npz")
-    assert Plan.load(tmp_path / "p.npz") == made
+    assert Plan.read(tmp_path / "p.npz") == made
 
 
 def test_plans_refuse_what_can_not_be() -> None:
@@ -180,13 +180,13 @@ def test_a_policy_is_a_printable_name(policy: object) -> None:
 def test_files_round_trip_and_a_changed_claim_is_found(tmp_path: Path) -> None:
     made = plan(FABRIC, some_chunks(), "lpt")
     made.save(tmp_path / "p.npz")
-    assert Plan.load(tmp_path / "p.npz") == made
+    assert Plan.read(tmp_path / "p.npz") == made
     staged = Plan(FABRIC, some_chunks(), made.rail, "staged", stage=np.arange(len(made.rail)) % 3)
     staged.save(tmp_path / "s.npz")
-    assert Plan.load(tmp_path / "s.npz") == staged
+    assert Plan.read(tmp_path / "s.npz") == staged
     assert staged != made
     with pytest.raises(FormatError, match="'plan'"):
-        Traffic.load(tmp_path / "p.npz")
+        Traffic.read(tmp_path / "p.npz")
 
 
 def test_htsim_export_names_the_nics_of_the_rail() -> None:
