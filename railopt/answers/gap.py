@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from railopt.solver.coupled.race import Progress
     from railopt.solver.moving.bound import MovedBound
 
-DEFAULT_POLICIES = ("lpt", "lpt-local", "equitable")
+DEFAULT_POLICIES = ("lpt", "lpt-local", "equitable", "even-excess", "spill")
 DEFAULT_SIZES = ("64KiB", "256KiB", "1MiB", "4MiB")
 INTERRUPTED = "interrupted"
 
@@ -128,17 +128,16 @@ class GapReport:
             "time_s": round(self.time_s, 6),
             "max_send": int(self.plan.send.max()),
             "max_recv": int(self.plan.recv.max()),
-            "bottleneck": self.bottleneck._asdict(),
+            "bottleneck": {**self.bottleneck._asdict(), "name": self.plan.slowest},
             "witness": dict(self.bracket.witness),
             "notes": list(self.notes),
         }
 
     def __str__(self) -> str:
-        worst = self.bottleneck
         state = "optimal" if self.optimal else f"{float(self.gap) * 100:.3g} % above the bound"
         return (
             f"{self.plan.policy}: {format_time(self.value)} against {format_time(self.bound)}, "
-            f"{state}; slowest: node {worst.node} {worst.side} rail {worst.rail}"
+            f"{state}; slowest: {self.plan.slowest}"
         )
 
 
@@ -249,13 +248,15 @@ def _solved(
 
 class GapRow(NamedTuple):
     """A report, and what it is called: the chunk size as it was given, and a name for its files;
-    where it was asked for, the least bytes that plans as fast as this one move.
+    where it was asked for, the least bytes that plans as fast as this one move; where there are
+    several, the traffic's name.
     """
 
     chunk: str
     name: str
     report: GapReport
     moved: MovedBound | None = None
+    traffic: str = ""
 
     @property
     def moved_gap(self) -> Fraction | None:
@@ -269,6 +270,8 @@ class GapRow(NamedTuple):
         for.
         """
         row, plan = {"chunk": self.chunk, **self.report.as_dict()}, self.report.plan
+        if self.traffic:
+            row["traffic"] = self.traffic
         if self.moved is not None:
             row["moved"] = {
                 "bytes": plan.moved,
@@ -337,6 +340,37 @@ def _planned(
         plans.append(make_plan(fabric, chunks, policy))
         value = plans[-1].makespan if value is None else min(value, plans[-1].makespan)
     return bound, plans
+
+
+class Total(NamedTuple):
+    """A policy over several traffics, one after the other: seconds, exact."""
+
+    policy: str
+    chunk: str
+    traffics: int
+    value: Fraction
+    bound: Fraction
+
+    @property
+    def gap(self) -> Fraction:
+        """(value - bound) / bound, of the sums."""
+        return gap_between(self.value, self.bound)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values: times and the gap as "p/q"."""
+        exact = {name: str(getattr(self, name)) for name in ("value", "bound", "gap")}
+        return {**self._asdict(), **exact}
+
+
+def totals(rows: Sequence[GapRow]) -> list[Total]:
+    """Of each policy and chunk size, the times and bounds of all rows added up."""
+    found: dict[tuple[str, str], Total] = {}
+    for row in rows:
+        key = row.report.plan.policy, row.chunk
+        before = found.get(key, Total(*key, 0, Fraction(0), Fraction(0)))
+        value, bound = before.value + row.report.value, before.bound + row.report.bound
+        found[key] = Total(*key, before.traffics + 1, value, bound)
+    return list(found.values())
 
 
 def file_gaps(
