@@ -10,9 +10,7 @@ import json
 from pathlib import Path
 
 import railopt
-from railopt.moe.assess import PlacementQuestion, compare
-from railopt.moe.placement.files import save_location, sglang_options
-from railopt.moe.routing.files import read_trace
+from railopt.moe import PlacementQuestion, compare, read_trace, save_location, sglang_options
 
 OUT = Path("out/examples")
 OUT.mkdir(parents=True, exist_ok=True)
