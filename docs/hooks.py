@@ -145,6 +145,7 @@ ROOMS = {
         "moe.micro.solve",
         "moe.micro.batches",
         "moe.routing.sources",
+        "moe.routing.recorded",
         "moe.iteration.timemodel",
         "moe.iteration.timeline",
         "moe.assess",

@@ -10,9 +10,7 @@ import json
 from pathlib import Path
 
 import railopt
-from railopt.moe.assess import PlacementQuestion, compare
-from railopt.moe.placement.files import save_location, sglang_options
-from railopt.moe.routing.files import read_any
+from railopt.moe import PlacementQuestion, compare, read_trace, save_location, sglang_options
 
 OUT = Path("out/examples")
 OUT.mkdir(parents=True, exist_ok=True)
@@ -21,7 +19,7 @@ TRACE = CHECKOUT / "experiments" / "traces" / "fine-kinds.npz"
 
 # %%
 fabric = railopt.Fabric.uniform(nodes=4, rails=8, link="400Gb/s")
-trace = read_any(TRACE, ranks=fabric.nodes * fabric.gpus)
+trace = read_trace(TRACE, ranks=fabric.nodes * fabric.gpus)
 answer = compare(trace, fabric, PlacementQuestion("replicate", replicas=96))
 record = answer.as_dict()
 print(json.dumps(record, indent=1)[:600], "...")

@@ -228,7 +228,7 @@ def falsehood(record: Record, verdict: Any, folder: Path) -> str:
     file, digest = (problem["plan"][key] for key in ("file", "digest"))
     if plan_digest(folder / file) != digest:
         return "another plan than it names"
-    plan = Plan.load(folder / file)
+    plan = Plan.read(folder / file)
     time = Fraction(problem["time"]) if problem["kind"] == "moved" else None
     if time is not None and plan.chunks.gpus != plan.fabric.gpus:
         return "bytes moved, of chunks that name no GPUs"
@@ -238,7 +238,7 @@ def falsehood(record: Record, verdict: Any, folder: Path) -> str:
     if verdict.value != value:
         return f"value {verdict.value}, the plan has {value}"
     if "best" in record and "file" in record["best"]:
-        other = Plan.load(folder / record["best"]["file"])
+        other = Plan.read(folder / record["best"]["file"])
         if other.chunks != plan.chunks or other.fabric.tx.tolist() != plan.fabric.tx.tolist():
             return "its best plan is one of other chunks"
     best = least(plan, time)

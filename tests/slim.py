@@ -31,7 +31,7 @@ assert rows.size.sum() == 4 << 20
 with tempfile.TemporaryDirectory() as name:
     file, posts = Path(name) / "plan.npz", Path(name) / "posts.tsv"
     plans[-1].save(file)
-    assert railopt.Plan.load(file).makespan == plans[-1].makespan
+    assert railopt.Plan.read(file).makespan == plans[-1].makespan
     assert main(["check", str(file)]) == 0
     assert main(["send", str(file)]) == 0
     assert main(["send", str(file), "--sender", "record", "-o", str(posts)]) == 0

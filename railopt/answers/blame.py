@@ -133,10 +133,8 @@ class Blame(NamedTuple):
         return f"{where} is the hottest, mostly by {why}{more} ({float(share):.0%} of its time)"
 
     def name(self, nic: NicShare) -> str:
-        """`gpu10 mlx5_5 recv`, or `node 9 recv rail 5` where NICs have no names."""
-        if self.fabric.hosts or self.fabric.devices:
-            return f"{self.fabric.nic_name(nic.node, nic.rail)} {nic.side}"
-        return f"node {nic.node} {nic.side} rail {nic.rail}"
+        """As `Fabric.side_name`."""
+        return self.fabric.side_name(nic.node, nic.side, nic.rail)
 
     def planned(self, side: str) -> Ints:
         """int64 [nodes, rails]: bytes that were planned."""

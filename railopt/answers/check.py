@@ -123,7 +123,7 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
         from railopt.schedule import Schedule
 
         try:
-            made = Schedule.load(path)
+            made = Schedule.read(path)
         except (InputError, CheckFailed) as error:
             return Verdict(False, False, "schedule", printable(error))
         return _schedule(made, traffic)
@@ -144,7 +144,7 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
     if not verdict.ok:
         return verdict
     if record is None:
-        held = _plan(verdict, Plan.load(path, verdict.content), traffic)
+        held = _plan(verdict, Plan.read(path, verdict.content), traffic)
     else:
         _need_same(verdict, content, name)
         if traffic is None:
@@ -243,7 +243,7 @@ def _certificate(
         return verdict
     problem = certificate.problem
     if "plan" in problem:
-        plan = Plan.load(folder / problem["plan"]["file"], problem["plan"]["digest"])
+        plan = Plan.read(folder / problem["plan"]["file"], problem["plan"]["digest"])
         whole = _traffic(traffic, plan.fabric)
         missed = plan.misses(whole) or _other_name(certificate, whole, traffic)
         return _held(verdict, missed, f"its plan sends every byte of {_name(traffic)} once")

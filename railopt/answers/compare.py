@@ -52,6 +52,7 @@ class Comparison(NamedTuple):
     nics                (node, rail) of the NICs that differ, of rails that both fabrics have: those
                         that lost most first
     rails               how many rails each fabric has
+    names               of `nics`, where the fabrics have names for them: `gpu10 mlx5_5`
     """
 
     healthy: Bound | None
@@ -59,6 +60,7 @@ class Comparison(NamedTuple):
     nics: list[tuple[int, int]]
     costs: list[Cost]
     rails: tuple[int, int]
+    names: tuple[str, ...] = ()
 
     @property
     def least_cost(self) -> Fraction | None:
@@ -77,6 +79,7 @@ class Comparison(NamedTuple):
         best = {name: self.best(name) for name in ("healthy", "degraded")}
         return {
             "nics": [list(nic) for nic in self.nics],
+            "names": list(self.names),
             "rails": list(self.rails),
             "healthy_bound": None if self.healthy is None else str(self.healthy.value),
             "degraded_bound": None if self.degraded is None else str(self.degraded.value),
@@ -132,13 +135,20 @@ def compare(
             "the fabrics differ in the rates inside a node: expected the same fabric with other "
             "rates of NICs"
         )
+    nics, named = _changed(healthy, degraded), _with_names(healthy, degraded)
     return Comparison(
         _bound(healthy, chunks),
         _bound(degraded, chunks),
-        _changed(healthy, degraded),
+        nics,
         [_cost(healthy, degraded, chunks, policy) for policy in dict.fromkeys(policies)],
         (healthy.rails, degraded.rails),
+        tuple(named.nic_name(*nic) for nic in nics) if named.hosts or named.devices else (),
     )
+
+
+def _with_names(healthy: Fabric, degraded: Fabric) -> Fabric:
+    """The fabric that names NICs, the degraded one first."""
+    return degraded if degraded.hosts or degraded.devices else healthy
 
 
 def _changed(healthy: Fabric, degraded: Fabric) -> list[tuple[int, int]]:
@@ -200,8 +210,7 @@ def time_on(fabric: Fabric, plan: Plan) -> Fraction | None:
 
 def nic_text(healthy: Fabric, degraded: Fabric, nic: tuple[int, int]) -> str:
     """What became of a NIC, in words: `node 3 rail 5 dead`, `gpu01 mlx5_1 at 50%`."""
-    named = degraded if degraded.hosts or degraded.devices else healthy
-    return f"{named.nic_name(*nic)} {_became(healthy, degraded, nic)}"
+    return f"{_with_names(healthy, degraded).nic_name(*nic)} {_became(healthy, degraded, nic)}"
 
 
 def _became(healthy: Fabric, degraded: Fabric, nic: tuple[int, int]) -> str:

@@ -46,7 +46,7 @@ def own_kind(source: str | os.PathLike[str]) -> str | None:
 
 
 def convert(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Traffic,
     target: str | os.PathLike[str],
     fabric: Fabric | None = None,
     *,
@@ -54,12 +54,16 @@ def convert(
     link: str | None = None,
     force: bool = False,
 ) -> Converted:
-    """Write what `source` holds (a file, or a workload's spec) as `target`'s suffix says.
+    """Write what `source` is (a file, a workload's spec, or traffic) as `target`'s suffix says.
 
     `fabric` is what foreign traffic and workloads are read for, 8 nodes x 8 rails by default; a
     file that says so itself (a fabric, a plan, traffic in `.npz`) takes none.  The topology of one
     node takes how many `nodes` there are, and perhaps the `link` rate of its NICs.
     """
+    if isinstance(source, Traffic):
+        if not (fabric is None and nodes is None and link is None):
+            raise InputError("traffic has its own size: give no fabric, nodes or link with it")
+        return _written(source, target, force)
     text, suffix = os.fspath(source), Path(target).suffix.lower()
     node = describes_node(text)
     fabric_in, fabric_out = node or Path(text).suffix.lower() in FABRICS, suffix in FABRICS
@@ -73,11 +77,8 @@ def convert(
     if not fabric_in and not (nodes is None and link is None):
         raise InputError(f"{printable(text)}: nodes and link are for the topology of one node")
     kind = "fabric" if fabric_in else own_kind(text)
-    if kind != "plan" and suffix in NO_TRAFFIC:
-        raise InputError(
-            f"{printable(target)}: traffic is written as text, .csv, .npy, .npz or .cm, not as "
-            f"{suffix}"
-        )
+    if kind != "plan":
+        _check_traffic_suffix(target, fabric_too=True)
     if fabric is not None and kind is not None:
         raise InputError(f"{printable(text)} is a {kind} of its own size: give no fabric with it")
     if kind == "fabric":
@@ -88,19 +89,36 @@ def convert(
     if kind == "plan":
         if suffix not in (".cm", ".et"):
             raise InputError(f"{printable(target)}: a plan is written as .cm or .et")
-        plan = Plan.load(text)
+        plan = Plan.read(text)
         if suffix == ".et":
             return Converted(chakra.save(plan, target, force=force))
         plan.save(target, force=force)
-    else:
-        own = kind == "traffic"
-        traffic = Traffic.load(text) if own else traffic_from(text, fabric or Fabric.uniform())
-        traffic.save(target, force=force)
-        inside = total(traffic.bytes) - total(traffic.node_matrix)
-        if suffix == ".cm" and inside:
-            said = f"{format_bytes(inside)} inside nodes left out: a .cm has NICs alone"
-            return Converted([Path(target)], (said,))
+        return Converted([Path(target)])
+    own = kind == "traffic"
+    traffic = Traffic.read(text) if own else traffic_from(text, fabric or Fabric.uniform())
+    return _written(traffic, target, force)
+
+
+def _written(traffic: Traffic, target: str | os.PathLike[str], force: bool) -> Converted:
+    _check_traffic_suffix(target)
+    traffic.save(target, force=force)
+    inside = total(traffic.bytes) - total(traffic.node_matrix)
+    if Path(target).suffix.lower() == ".cm" and inside:
+        said = f"{format_bytes(inside)} inside nodes left out: a .cm has NICs alone"
+        return Converted([Path(target)], (said,))
     return Converted([Path(target)])
+
+
+def _check_traffic_suffix(target: str | os.PathLike[str], *, fabric_too: bool = False) -> None:
+    """Refuse a suffix that means other things than traffic, or with `fabric_too` than traffic and
+    fabrics.
+    """
+    suffix = Path(target).suffix.lower()
+    if suffix in NO_TRAFFIC or (suffix in FABRICS and not fabric_too):
+        raise InputError(
+            f"{printable(target)}: traffic is written as text, .csv, .npy, .npz or .cm, not as "
+            f"{suffix}"
+        )
 
 
 def _without_node(fabric: Fabric) -> tuple[str, ...]:

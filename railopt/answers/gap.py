@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from railopt.solver.coupled.race import Progress
     from railopt.solver.moving.bound import MovedBound
 
-DEFAULT_POLICIES = ("lpt", "lpt-local", "equitable")
+DEFAULT_POLICIES = ("lpt", "lpt-local", "equitable", "even-excess", "spill")
 DEFAULT_SIZES = ("64KiB", "256KiB", "1MiB", "4MiB")
 
 
@@ -146,13 +146,15 @@ def _solved(
 
 class GapRow(NamedTuple):
     """A report, and what it is called: the chunk size as it was given, and a name for its files;
-    where it was asked for, the least bytes that plans as fast as this one move.
+    where it was asked for, the least bytes that plans as fast as this one move; where there are
+    several, the traffic's name.
     """
 
     chunk: str
     name: str
     report: Outcome
     moved: MovedBound | None = None
+    traffic: str = ""
 
     @property
     def moved_gap(self) -> Fraction | None:
@@ -166,6 +168,8 @@ class GapRow(NamedTuple):
         for.
         """
         row, plan = {"chunk": self.chunk, **self.report.as_dict()}, self.report.plan
+        if self.traffic:
+            row["traffic"] = self.traffic
         if self.moved is not None:
             row["moved"] = {
                 "bytes": plan.moved,
@@ -236,6 +240,33 @@ def _planned(
     return bound, plans
 
 
+class GapTotal(NamedTuple):
+    """A policy over several traffics, one after the other: times and bounds added up."""
+
+    policy: str
+    chunk: str
+    traffics: int
+    bracket: Bracket
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values: times and the gap as "p/q"."""
+        exact = {name: str(getattr(self.bracket, name)) for name in ("value", "bound", "gap")}
+        return {"policy": self.policy, "chunk": self.chunk, "traffics": self.traffics, **exact}
+
+
+def totals(rows: Sequence[GapRow]) -> list[GapTotal]:
+    """Of each policy and chunk size, the times and bounds of all rows added up."""
+    found: dict[tuple[str, str], list[Outcome]] = {}
+    for row in rows:
+        found.setdefault((row.report.plan.policy, row.chunk), []).append(row.report)
+    sums = []
+    for key, reports in found.items():
+        value = sum((each.value for each in reports), Fraction(0))
+        bound = sum((each.bound for each in reports), Fraction(0))
+        sums.append(GapTotal(*key, len(reports), Bracket(value, bound, Status.OPEN)))
+    return sums
+
+
 def file_gaps(
     paths: Sequence[str],
     *,
@@ -245,7 +276,7 @@ def file_gaps(
 ) -> Iterator[GapRow]:
     """As `policy_gaps`, for saved plans."""
     for path in paths:
-        loaded = Plan.load(path)
+        loaded = Plan.read(path)
         sized = None if report is None else partial(report, str(path))
         (found,) = gaps([loaded], limit_s=limit_s, seed=seed, report=sized)
         yield GapRow(format_bytes(loaded.chunks.largest), Path(path).stem, found)

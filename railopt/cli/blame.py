@@ -82,13 +82,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hosts",
         metavar="HOST,HOST,...|FILE",
-        help="hosts of the port counters, in node order (default: by the numbers in their names)",
+        help="hosts of the port counters, in node order (default: as the plan's or the fabric's "
+        "are named, else by the numbers in their names)",
     )
     parser.add_argument(
         "--ib-dev",
         dest="devices",
         metavar="DEV,DEV,...",
-        help="devices of the port counters, in rail order (default: all that were read, by number)",
+        help="devices of the port counters, in rail order (default: as the plan's or the fabric's "
+        "are named, else all that were read, by number)",
     )
     parser.add_argument("--all", action="store_true", help=f"list every NIC, not only {SHOWN}")
     parser.add_argument(
@@ -101,11 +103,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """The hottest NICs, the hottest one's time by cause, and a sentence; the exit code."""
     width = figure_width(args, "figure")
-    plan = None if args.plan is None else Plan.load(args.plan)
+    plan = None if args.plan is None else Plan.read(args.plan)
     measured = None if args.fabric is None else Fabric.read(args.fabric)
     before, after = args.counters or (None, args.metrics)
     shape = None if plan is None else plan.fabric.tx.shape
-    counted = counted_between(before, after, shape, _naming(args))
+    named = measured if plan is None or not plan.fabric.names() else plan.fabric
+    usual = None if named is None else Naming(named.hosts, named.devices)
+    counted = counted_between(before, after, shape, _naming(args), usual)
     if plan is None:
         found = blame_counted(counted, measured)
         note("no plan: every byte is taken to belong to the NIC that carried it (own NIC)")

@@ -20,9 +20,11 @@ from railopt.base.arrays import kind_of
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS, Rows, lines, pick, render
 from railopt.base.units import MAX_CHARACTERS, parse_integer
+from railopt.model import sources
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
-from railopt.model.sources import demand_from, traffic_from
+from railopt.model.tokens import Tokens
 from railopt.model.topology import describes_node
+from railopt.model.traffic import Traffic
 from railopt.model.workloads import BYTES, WORKLOADS
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "add_format_arguments",
     "add_output_arguments",
     "demand_from",
+    "demands_from",
     "described_by",
     "described_fabric",
     "fabric_from",
@@ -59,8 +62,8 @@ _FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/
 FABRIC_FLAGS = ("fabric", *_FABRIC, "degrade")
 
 _TRAFFIC = (
-    "a file (.csv, .npy, .npz, .cm, or an nccl-tests alltoallv matrix) or a workload such as "
-    "moe:skew=0.8,seed=1"
+    "a file (.csv, .npy, .npz, .cm, or an nccl-tests alltoallv matrix), a routing trace, as "
+    "trace.npz:step=3,layer=2, or a workload such as moe:skew=0.8,seed=1"
 )
 TRAFFIC_HELP = f"{_TRAFFIC} ({', '.join(WORKLOADS)})"
 BYTES_HELP = f"{_TRAFFIC} ({', '.join(BYTES)})"
@@ -151,6 +154,35 @@ def described_fabric(
     if not one_node:
         note(f"{args.fabric}: railopt fabric show says what is assumed of it")
     return described(args.fabric, **{**({"nodes": 1} if one_node else {}), **given})
+
+
+def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
+    """A traffic file, a workload, or one dispatch of a routing trace."""
+    found = demands_from(text, fabric)
+    if len(found) > 1:
+        raise InputError(
+            f"{printable(text)}: {len(found)} dispatches: expected one; choose step=... and "
+            f"layer=..., or sum, which adds them up (railopt gap takes all)"
+        )
+    return next(iter(found.values()))
+
+
+def traffic_from(text: str, fabric: Fabric) -> Traffic:
+    """The same, of bytes between GPUs alone."""
+    found = demand_from(text, fabric) if sources.trace_file(text) else None
+    return found if isinstance(found, Traffic) else sources.traffic_from(text, fabric)
+
+
+def demands_from(text: str, fabric: Fabric) -> dict[str, Traffic | Tokens]:
+    """By name, as many dispatches as the text asks of a routing trace; else one without a name."""
+    if sources.trace_file(text) is None:
+        return {"": sources.demand_from(text, fabric)}
+    from railopt.moe.routing.recorded import dispatches_from
+
+    made = dispatches_from(text, fabric)
+    for said in made.assumed:
+        note(said)
+    return dict(made.dispatches)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:

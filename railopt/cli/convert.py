@@ -13,8 +13,11 @@ from railopt.cli.common import (
     fabric_from,
     fabric_given,
     note,
+    traffic_from,
 )
+from railopt.model.sources import trace_file
 from railopt.model.topology import describes_node
+from railopt.model.traffic import Traffic
 
 EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything
 else is an nccl-tests alltoallv matrix.
@@ -25,6 +28,7 @@ nvidia-smi topo -m) becomes a fabric of --nodes such nodes.
 example:
   railopt convert moe:skew=0.8,seed=1 matrix.txt --nodes 8 --rails 8
   railopt convert bytes.csv matrix.txt --nodes 8 --rails 8
+  railopt convert trace.npz:step=3,layer=2,model=deepseek-v3 bytes.csv --nodes 8
   railopt convert matrix.txt traffic.cm --nodes 8 --rails 8
   railopt convert plan.npz plan.cm
   railopt convert plan.npz plan.et
@@ -54,11 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if describes_node(args.input):
-        size: dict[str, Any] = {"nodes": args.nodes, "link": args.link}
+    source: str | Traffic = args.input
+    size: dict[str, Any] = {}
+    if trace_file(args.input):
+        source = traffic_from(args.input, fabric_from(args))
+    elif describes_node(args.input):
+        size = {"nodes": args.nodes, "link": args.link}
     else:
         size = {"fabric": fabric_from(args) if fabric_given(args) else None}
-    written, assumed = convert(args.input, args.output, **size, force=args.force)
+    written, assumed = convert(source, args.output, **size, force=args.force)
     for text in assumed:
         note(text)
     more = f" and {len(written) - 1} more" if len(written) > 1 else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from railopt.answers.gap import (
     moved_file,
     policy_gaps,
     save_certificates,
+    totals,
 )
 from railopt.base.arrays import kind_of
 from railopt.base.errors import CheckFailed, InputError, RailoptError, printable
 from railopt.base.tables import Quantity, duration, percent, size
-from railopt.base.units import parse_time, seconds
+from railopt.base.units import format_time, parse_time, seconds
 from railopt.cli.common import (
     FABRIC_FLAGS,
     TRAFFIC_HELP,
@@ -28,7 +30,7 @@ from railopt.cli.common import (
     Output,
     add_fabric_arguments,
     add_output_arguments,
-    demand_from,
+    demands_from,
     fabric_from,
     listed,
     note,
@@ -44,6 +46,7 @@ EPILOG = """examples:
   railopt gap moe:skew=0.8,seed=1 --policy lpt,lpt-local --chunk 256KiB,1MiB,4MiB --limit 10s
   railopt gap moe:skew=0 --nodes 16 --chunk 1MiB,4MiB --certificate certs --figure gap.svg
   railopt gap moe:skew=0.5 --figure gap.pdf --width column
+  railopt gap trace.npz:step=-1,layer=all,model=deepseek-v3 --chunk 1MiB --limit 0s
   railopt gap plan.npz other.npz --json
 
 "plan" says whether this plan is optimal (its value is the bound, by a witness).  "optimum" says
@@ -53,6 +56,8 @@ bound that has a witness), open (it lies between the bound and "best").
 With --moved, in place of "best %" and "time": "moved" is what the plan moves between GPUs of a
 node, before and after the rails; "least" is a bound on what plans as fast as this one move, "above
 %" how far the plan is above it ("-" where that is nothing, and the plan moves something).
+Of a routing trace, step and layer are chosen behind its name, -1 being the last; all: each
+dispatch has its rows, and then their times are added up; sum: one dispatch of all their bytes.
 exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed all the same),
 2 no rail lives between two nodes, 4 a saved certificate does not check, 130 interrupted (the rows
 so far are printed, with the best bound found)"""
@@ -138,7 +143,9 @@ def run(args: argparse.Namespace) -> int:
         listed_rows = [
             {**row.as_dict(), "certificate": file} for row, file in zip(rows, files, strict=True)
         ]
-        print_json({"interrupted": interrupted, "rows": listed_rows})
+        several = any(row.traffic for row in rows)
+        sums = {"totals": [one.as_dict() for one in totals(rows)]} if several else {}
+        print_json({"interrupted": interrupted, "rows": listed_rows, **sums})
     else:
         _table(rows, args.moved, output_of(args))
     if failure is not None:
@@ -211,15 +218,24 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
         return
     fabric = fabric_from(args)
     stage("traffic")
-    yield from policy_gaps(
-        fabric,
-        demand_from(args.traffic[0], fabric),
-        listed(args.policy, "--policy") or DEFAULT_POLICIES,
-        listed(args.chunk, "--chunk") or DEFAULT_SIZES,
-        limit_s=limit_s,
-        seed=seed,
-        report=show,
-    )
+    demands = demands_from(args.traffic[0], fabric)
+    if len(demands) > 1 and args.figure:
+        raise InputError(f"--figure: {len(demands)} dispatches: expected one, or layer=sum")
+    for name, demand in demands.items():
+        label, ending = (name, f"-{name}") if len(demands) > 1 else ("", "")
+        for row in policy_gaps(
+            fabric,
+            demand,
+            listed(args.policy, "--policy") or DEFAULT_POLICIES,
+            listed(args.chunk, "--chunk") or DEFAULT_SIZES,
+            limit_s=limit_s,
+            seed=seed,
+            report=show,
+        ):
+            yield row._replace(traffic=label, name=row.name + ending)
+            interrupted = row.report.interrupted
+        if interrupted:
+            return
 
 
 def _contradictions(args: argparse.Namespace) -> None:
@@ -233,7 +249,9 @@ def _contradictions(args: argparse.Namespace) -> None:
 
 
 def _table(rows: list[GapRow], moved: bool, out: Output) -> None:
-    columns = ["policy", "chunk", "chunks", "value", "bound", "gap %", "plan", "optimum"]
+    several = any(row.traffic for row in rows)
+    columns = ["dispatch"] if several else []
+    columns += ["policy", "chunk", "chunks", "value", "bound", "gap %", "plan", "optimum"]
     columns += ["moved", "least", "above %"] if moved else ["best %", "time"]
     cells: list[list[Any]] = []
     for row in rows:
@@ -242,6 +260,7 @@ def _table(rows: list[GapRow], moved: bool, out: Output) -> None:
         spent = Quantity(f"{report.time_s:.3g}s", report.time_s)
         cells.append(
             [
+                *([row.traffic] if several else []),
                 plan.policy,
                 row.chunk,
                 len(plan.rail),
@@ -253,7 +272,15 @@ def _table(rows: list[GapRow], moved: bool, out: Output) -> None:
                 *(_moved(row) if moved else (percent(bracket.gap), spent)),
             ]
         )
-    out.table(columns, cells, more=("chunks", "plan") if moved else ("chunks", "best %", "time"))
+    more = ["chunks", "plan"] if moved else ["chunks", "best %", "time"]
+    out.table(columns, cells, left=2 if several else 1, more=[*more, *(["plan"] * several)])
+    for one in totals(rows) if several else ():
+        sums = one.bracket
+        out.say(
+            f"{one.policy}, {one.chunk}: {one.traffics} dispatches take "
+            f"{format_time(sums.value or Fraction(0))}, {percent(sums.gap)} % above the sum of "
+            f"their bounds, {format_time(sums.bound)}"
+        )
 
 
 def _moved(row: GapRow) -> list[Any]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from railopt.base.arrays import Bools
     from railopt.model.fabric import Fabric
     from railopt.moe.assess import PlacementQuestion, PlacementReport
+    from railopt.moe.presets import Preset
     from railopt.moe.routing.window import Window
 
 EPILOG = """examples:
@@ -48,13 +49,14 @@ EPILOG = """examples:
       --sglang location.json --vllm-ascend map.json
   railopt place trace.npz --nodes 4 --gpus 8 --planner replicate --active 0-6,8-31 \\
       --previous location.json --aim link
-  railopt place recorder.pt --top-k 8 --model deepseek-v3 --nodes 4 --gpus 8 \\
+  railopt place recorder.pt --model deepseek-v3 --nodes 4 --gpus 8 \\
       --planner replicate --replicas 288 --groups 8
 
 TRACE is a railopt trace (.npz), a file of sglang's expert recorder in either form (.pt), or a
-plain tensor (.npy, .pt, or alone in an .npz): loads [layers, experts] or [steps, layers, experts],
-or with --routed-experts N what vLLM returns as routed_experts, [length, layers, top_k] with ids of
-N experts.  All but the first do not say where tokens come from: they are spread over the GPUs."""
+plain tensor (.npy, .pt, or alone in an .npz): counts [steps, layers, ranks, experts], loads
+[layers, experts] or [steps, layers, experts], or with --routed-experts N what vLLM returns as
+routed_experts, [length, layers, top_k] with ids of N experts.  Only railopt's traces and counts say
+where tokens come from: those of the others are spread over the GPUs."""
 
 
 _SERVERS = ("sglang", "tensorrt_llm", "vllm", "vllm_ascend")
@@ -69,6 +71,9 @@ IDLE = (
     Idle("evaluate", without=["iteration"]),
     Idle("window decay held_out rolling", beside=["iteration"]),
     Idle("replicas", beside=["planner=contiguous"], without=_SERVERS),
+    Idle("model_dim ffn", beside=["model"]),
+    Idle("model_dim", without=["ffn"]),
+    Idle("ffn", without=["model_dim"]),
     Idle("width", without=["gantt"]),
     Idle("force", without=[*_SERVERS, "gantt"]),
 )
@@ -101,7 +106,8 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replicas",
         type=integer,
-        help="physical experts per layer, homes included (at most, but for replicate)",
+        help="physical experts per layer, homes included (at most, but for replicate; default: one "
+        "slot more on every GPU than the experts need)",
     )
     parser.add_argument(
         "--memory", metavar="BYTES", help="memory a GPU has for one layer's experts, e.g. 512MiB"
@@ -201,13 +207,21 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
         "--model", help="model whose dimensions count (default: the trace's own), e.g. deepseek-v3"
     )
     parser.add_argument(
+        "--model-dim", metavar="N", type=positive, help="width of a token, instead of --model"
+    )
+    parser.add_argument(
+        "--ffn", metavar="N", type=positive, help="width of an expert, beside --model-dim"
+    )
+    parser.add_argument(
         "--gpu-tflops", type=float, default=400.0, help="what a GPU reaches, TFLOP/s (default 400)"
     )
     parser.add_argument(
         "--tokens", type=positive, help="tokens per rank, where the trace does not say"
     )
     parser.add_argument(
-        "--top-k", type=positive, help="experts per token, for .pt statistics and .npy (default 1)"
+        "--top-k",
+        type=positive,
+        help="experts per token, for .pt statistics and .npy (default: the model's, else 1)",
     )
     parser.add_argument(
         "--routed-experts",
@@ -267,6 +281,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Place, save, print; the exit code."""
     from railopt.moe.assess import compare
+    from railopt.moe.presets import preset
     from railopt.moe.routing.sources import trace_from
     from railopt.moe.routing.trace import TRAINING
 
@@ -275,9 +290,17 @@ def run(args: argparse.Namespace) -> int:
         args.rails = args.gpus
     fabric = fabric_from(args)
     devices = fabric.nodes * fabric.gpus
+    known = None if args.model is None else preset(args.model)
     trace = trace_from(
-        args.trace, ranks=devices, top_k=args.top_k, routed_experts=args.routed_experts
+        args.trace,
+        ranks=devices,
+        top_k=args.top_k,
+        usual_top_k=None if known is None else known.top_k,
+        routed_experts=args.routed_experts,
     )
+    if "top_k" in trace.meta:
+        whose = f"as {args.model} has" if known else "--top-k or --model says otherwise"
+        note(f"{args.trace} does not say how many experts a token has: {trace.top_k}, {whose}")
     if trace.tokens_per_rank and given(args, "tokens"):
         refuse_idle("tokens", f"with a trace of {trace.tokens_per_rank} tokens per rank")
     if args.gantt and trace.records != TRAINING:
@@ -329,7 +352,7 @@ def _question(
         rolling=args.rolling,
         only=args.iteration,
         evaluated_on=args.evaluate,
-        model=args.model,
+        model=args.model or _dimensions(args),
         gpu_flops=args.gpu_tflops * 1e12,
         tokens=args.tokens,
         rule=args.rule,
@@ -337,6 +360,16 @@ def _question(
         move_weight=1.0 if args.move_weight is None else args.move_weight,
         curve=args.moves,
     )
+
+
+def _dimensions(args: argparse.Namespace) -> Preset | None:
+    """The model that --model-dim and --ffn describe; layers and experts are the trace's."""
+    from railopt.moe.presets import Preset
+
+    if args.model_dim is None or args.ffn is None:
+        return None
+    width = args.model_dim
+    return Preset(f"{width} x {args.ffn}", 1, 1, 1, width, args.ffn, 4 * width * width)
 
 
 def _active(text: str, devices: int) -> Bools:
@@ -501,6 +534,12 @@ def _steps(made: PlacementReport) -> Iterator[str]:
         )
     if made.decay < 1:
         yield f"a step weighs {made.decay:g} times the one after it"
+    if made.assumed is not None:
+        yield (
+            f"assumed: room for {made.assumed.slots} experts per GPU and layer, "
+            f"{format_bytes(made.assumed.bytes)} of bf16 weights per GPU in all; --replicas or "
+            f"--memory says otherwise"
+        )
     placed = int(made.placed.placement.copies.sum(axis=1).max())
     if made.asked is not None and placed > made.asked:
         yield (

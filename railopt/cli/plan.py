@@ -76,7 +76,6 @@ def run(args: argparse.Namespace) -> int:
         }
         print_json({**report.as_dict(), **node, "output": args.output})
     else:
-        worst = report.bottleneck
         cells = {
             "policy": made.policy,
             "chunks": len(chunks),
@@ -85,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
             "time": duration(report.value),
             "bound": duration(report.bound),
             "gap %": percent(report.gap),
-            "slowest": f"node {worst.node} {worst.side} rail {worst.rail}",
+            "slowest": made.slowest,
             "staged": size(made.staged),
             "passed on": size(made.passed_on),
             "scale-up": duration(made.scaleup_time),

@@ -58,8 +58,8 @@ examples:
   railopt schedule schedule.npz                                 re-check a saved schedule"""
 )
 
-# a search for stages, as measured on uniform traffic of 512 and 1,024 servers: 2.3 ns a triple; the
-# matrix of bytes and its copies, and the schedule twice; FAST has up to n stages a server
+# a search for stages, as measured on uniform traffic of 512 and 1,024 servers: 2.3 ns per triple;
+# the matrix of bytes and its copies, and the schedule twice; FAST has up to n stages per server
 SECONDS_PER_CUBE, BYTES_PER_PAIR, FAST_BYTES_PER_TRIPLE = 2.3e-9, 48, 36
 MUCH_GB = 2.0
 _FILES = ("output", "plan", "cm", "certificate", "stages_certificate")
@@ -192,7 +192,7 @@ def run(args: argparse.Namespace) -> int:
 def _costs(args: argparse.Namespace) -> list[ScheduleCost]:
     links = LINKS[args.links]
     if kind_of(args.traffic) == "schedule":
-        loaded = Schedule.load(args.traffic)
+        loaded = Schedule.read(args.traffic)
         return [ScheduleCost(loaded, modelled(loaded, links))]
     made_for = fabric_from(args)
     kinds = list(KINDS) if args.compare else [args.kind or "compact"]

@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     sender, launch = choose_sender(args, *others)
     if launch.rank == 0:  # which alone writes it
         check_targets(args.save_fabric, force=args.force)
-    plan = Plan.load(args.plan)
+    plan = Plan.read(args.plan)
     table_of_posts = io.StringIO()
     config = _config(args, sender, launch, plan, table_of_posts)
     adapter = None

@@ -252,7 +252,7 @@ def _assumptions(args: argparse.Namespace) -> Assumptions:
 def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str, Any]]:
     """What runs, on which fabric, and how to call it."""
     if kind_of(args.what) == "plan":
-        stored = Plan.load(args.what)
+        stored = Plan.read(args.what)
         if stored.stage is None and args.stages:
             common.refuse_idle("stages", f"with {args.what}, a plan without stages")
         return stored, stored.fabric, {"plan": args.what, "policy": stored.policy}

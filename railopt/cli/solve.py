@@ -145,7 +145,7 @@ def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
 def _problem(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
     """The fabric and chunks of a plan file, or of traffic and the fabric options."""
     if kind_of(args.traffic) == "plan":
-        plan = Plan.load(args.traffic)
+        plan = Plan.read(args.traffic)
         return plan.fabric, plan.chunks
     fabric = fabric_from(args)
     stage("traffic")

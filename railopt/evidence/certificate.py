@@ -256,7 +256,7 @@ class Certificate:
         write_atomic(path, self.to_json(), force=force)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Certificate:
+    def read(cls, path: str | os.PathLike[str]) -> Certificate:
         """Read a saved certificate; its form is checked, its truth is not (see `check`)."""
         name = printable(path)
         try:

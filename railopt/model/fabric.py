@@ -193,10 +193,20 @@ class Fabric(Value):
                 rates[node, rail] = _slowed(int(rates[node, rail]), fraction, node, rail)
         return replace(self, tx=tx, rx=rx)
 
+    def node_name(self, node: int) -> str:
+        """`gpu10` where hosts are named, else `node 9`."""
+        return self.hosts[node] if self.hosts else f"node {node}"
+
     def nic_name(self, node: int, rail: int) -> str:
         """`gpu10 mlx5_5` where hosts and devices are named, else `node 9 rail 5`."""
-        host = self.hosts[node] if self.hosts else f"node {node}"
-        return f"{host} {self.devices[rail] if self.devices else f'rail {rail}'}"
+        device = self.devices[rail] if self.devices else f"rail {rail}"
+        return f"{self.node_name(node)} {device}"
+
+    def side_name(self, node: int, side: str, rail: int) -> str:
+        """`gpu10 mlx5_5 recv` where NICs have names, else `node 9 recv rail 5`."""
+        if self.hosts or self.devices:
+            return f"{self.nic_name(node, rail)} {side}"
+        return f"node {node} {side} rail {rail}"
 
     @cached_property
     def is_uniform(self) -> bool:
@@ -410,7 +420,7 @@ class Fabric(Value):
             f"link = {_rate(link)}",
             f"scaleup = {_rate(self.scaleup)}",
             f'latency = "{self.latency_ps}ps"',
-            *(f"{name} = {_quoted(names)}" for name, names in self._names().items()),
+            *(f"{name} = {_quoted(names)}" for name, names in self.names().items()),
         ]
         if self.spine:
             lines += [
@@ -435,7 +445,7 @@ class Fabric(Value):
             ]
         return "\n".join(lines) + "\n"
 
-    def _names(self) -> dict[str, tuple[str, ...]]:
+    def names(self) -> dict[str, tuple[str, ...]]:
         """The names that were given: hosts, devices."""
         return {name: names for name in ("hosts", "devices") if (names := getattr(self, name))}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -171,6 +171,12 @@ class Plan(Value):
         """Seconds until every NIC and every scale-up port is done, all of them working at once."""
         return max(self.makespan, self.scaleup_time)
 
+    @property
+    def slowest(self) -> str:
+        """The bottleneck in words: `gpu10 mlx5_5 recv`, or `node 9 recv rail 5`."""
+        worst = self.bottleneck
+        return self.fabric.side_name(worst.node, worst.side, worst.rail)
+
     @cached_property
     def digest(self) -> str:
         return digest(*self._content())
@@ -207,11 +213,14 @@ class Plan(Value):
         if Path(path).suffix.lower() == ".cm":
             write_atomic(path, self.to_cm(), force=force)
         else:
-            save_npz(path, "plan", *self._content(), force=force)
+            header, arrays = self._content()
+            names = self.fabric.names()  # no part of what makes two plans equal
+            header |= {"names": names} if names else {}
+            save_npz(path, "plan", header, arrays, force=force)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], content: str | None = None) -> Plan:
-        """Load a saved plan; its claims must agree with its chunks.  `content` is the digest that
+    def read(cls, path: str | os.PathLike[str], content: str | None = None) -> Plan:
+        """Read a saved plan; its claims must agree with its chunks.  `content` is the digest that
         its file must have, where another reader has looked at it before.
         """
         header, arrays = load_npz(path, "plan", content)
@@ -226,7 +235,10 @@ class Plan(Value):
                 f"{printable(sorted(unknown))}"
             )
         try:
-            fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])
+            fabric = _named(
+                Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"]),
+                header.get("names", {}),
+            )
             chunks = Chunks.from_columns(fabric.nodes, header["chunk_gpus"], arrays)
             plan = cls(fabric, chunks, arrays["rail"], header["policy"], arrays.get("stage"))
         except InputError as error:
@@ -305,6 +317,13 @@ class Plan(Value):
             for end, rank in zip(ends, ranks, strict=True)
         ]
         return format_cm(nodes * self.fabric.rails, connections)
+
+
+def _named(fabric: Fabric, names: Any) -> Fabric:
+    """The fabric with the names that a file gives its hosts and devices."""
+    if not isinstance(names, dict) or not set(names) <= {"hosts", "devices"}:
+        raise FormatError(f"names = {printable(names)}: expected hosts and devices")
+    return replace(fabric, **names)
 
 
 def _slowest(loads: Ints, rates: Ints, side: str) -> tuple[Fraction, Bottleneck]:

@@ -148,12 +148,15 @@ class Traffic(Value):
         return cls(matrix, chunks.nodes)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], fabric: Fabric) -> Traffic:
+    def read(cls, path: str | os.PathLike[str], fabric: Fabric | None = None) -> Traffic:
         """Read by suffix, in upper case too: `.npz` (railopt, or numpy's with one array), `.npy`,
-        `.csv`, `.cm` (htsim), or anything else as an nccl-tests alltoallv matrix.
+        `.csv`, `.cm` (htsim), or anything else as an nccl-tests alltoallv matrix.  Without a
+        fabric, railopt's `.npz` alone, which says its own size.
         """
+        if fabric is None:
+            return cls._read_own(path)
         if Path(path).suffix.lower() == ".npz" and not _is_numpys(path):
-            traffic = cls.load(path)
+            traffic = cls._read_own(path)
             if (traffic.nodes, traffic.gpus) != (fabric.nodes, fabric.gpus):
                 raise InputError(
                     f"{printable(path)}: traffic of {traffic.nodes} nodes x {traffic.gpus} GPUs, "
@@ -172,7 +175,7 @@ class Traffic(Value):
         does not (`.cm`, or a CSV in long form).
         """
         if Path(path).suffix.lower() == ".npz" and not _is_numpys(path):
-            return cls.load(path)
+            return cls._read_own(path)
         matrix = _foreign_matrix(path, nodes, gpus)
         try:
             return cls(tabular.as_integers(matrix, "traffic"), nodes)
@@ -180,8 +183,8 @@ class Traffic(Value):
             raise type(error)(f"{printable(Path(path).name)}: {error}") from error
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Traffic:
-        """Load a railopt `.npz`."""
+    def _read_own(cls, path: str | os.PathLike[str]) -> Traffic:
+        """Read a railopt `.npz`."""
         header, arrays = load_npz(path, "traffic")
         if set(arrays) != {"bytes"} or set(header) != {"nodes"}:
             raise FormatError(

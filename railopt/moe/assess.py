@@ -31,23 +31,22 @@ from railopt.moe.routing.dispatch import dispatch, gpu_loads, split
 from railopt.moe.routing.trace import MAX_EXPERTS, MAX_WIDTH, TRAINING, Trace
 from railopt.moe.routing.window import WHOLE, SeenSteps, Window, seen
 
-RAIL_POLICIES = ("own-nic", "pxn", "lpt", "equitable")
+RAIL_POLICIES = ("own-nic", "pxn", "lpt", "equitable", "even-excess", "spill")
 CHUNK, MOST_CHUNKS = 256 << 10, 1 << 21
 
 
-def dimensions(trace: Trace, name: str | None) -> Preset:
-    """The model behind a trace: a preset by name with the trace's experts and top-k, or what the
-    trace itself says.
+def dimensions(trace: Trace, model: str | Preset | None) -> Preset:
+    """The model behind a trace: a preset, or one by name, with the trace's experts and top-k, or
+    what the trace itself says.
     """
-    if name is not None:
-        return replace(
-            preset(name), layers=len(trace.layers), experts=trace.experts, top_k=trace.top_k
-        )
+    if model is not None:
+        known = preset(model) if isinstance(model, str) else model
+        return replace(known, layers=len(trace.layers), experts=trace.experts, top_k=trace.top_k)
     shape = trace.meta.get("model")
     if not isinstance(shape, Mapping) or not trace.model_dim:
         raise InputError(
-            "the trace does not say how large its model is: name one with --model, e.g. --model "
-            "deepseek-v2-lite"
+            "the trace does not say how large its model is: name one, e.g. --model "
+            "deepseek-v2-lite, or give its dimensions, e.g. --model-dim 2048 --ffn 1408"
         )
     width, ffn, shared = trace.model_dim, shape.get("ffn"), shape.get("shared", 0)
     ffn = whole_number(ffn, "ffn of the trace's model", 1, MAX_WIDTH)
@@ -196,7 +195,9 @@ class PlacementQuestion:
     """What `compare` is asked.
 
     planner       who places, a name of `PLANNERS`
-    replicas      physical experts per layer, homes included
+    replicas      physical experts per layer, homes included; where neither this nor `memory` is
+                  given, every GPU has one slot more than the experts need, or as many as
+                  `previous` fills
     groups, previous, limit_s  see `PlacementProblem`
     even_slots    round replicas of `replicate` up until every GPU has the same number, as servers
                   want it
@@ -210,7 +211,7 @@ class PlacementQuestion:
     rolling       held-out steps after which to plan anew (None: one plan for all of them)
     only          plan on this recorded iteration alone, -1 the last, and score on `evaluated_on`
                   (None: the same)
-    model         a preset whose dimensions count, or None for the trace's own
+    model         a preset or the name of one whose dimensions count; None: the trace's own
     gpu_flops     FLOP/s that a GPU reaches
     tokens        tokens per rank, where the trace does not say
     rule          which replica a token goes to; None: "even" for `replicate`, else "home"
@@ -235,7 +236,7 @@ class PlacementQuestion:
     rolling: int | None = None
     only: int | None = None
     evaluated_on: int | None = None
-    model: str | None = None
+    model: str | Preset | None = None
     gpu_flops: float = 400e12
     tokens: int | None = None
     rule: str | None = None
@@ -275,6 +276,15 @@ def trials(trace: Trace, question: PlacementQuestion) -> list[Fold]:
     return [Fold(range(at), range(at, min(at + apart, steps))) for at in starts]
 
 
+class AssumedSlots(NamedTuple):
+    """Experts that a GPU may hold of a layer, and the bytes of their weights in all layers, in
+    bf16.
+    """
+
+    slots: int
+    bytes: int
+
+
 @dataclass(frozen=True, eq=False)
 class PlacementReport:
     """A placement beside the one before (`previous`, else contiguous on active GPUs) and plain
@@ -286,6 +296,8 @@ class PlacementReport:
     scored_on  recorded iterations of the scores; where `held_out`, each was scored by a plan on
                steps before it
     replans    plans that were made for the scores
+    assumed    what was assumed of a GPU's room for experts; None where that was given, or where
+               nothing is copied
     scores     of "before", "eplb" (plain, on the sum of the same steps, with `eplb_replicas`) and
                "after"
     sides      links and time of "before" and "after", as it was scored, on the last of `scored_on`
@@ -308,6 +320,7 @@ class PlacementReport:
     held_out: bool
     replans: int
     asked: int | None
+    assumed: AssumedSlots | None
     groups: int
     chunk: str | int
     placed: Placed
@@ -343,6 +356,7 @@ class PlacementReport:
             "experts": placement.experts,
             "copies": int(placement.copies.sum()),
             "replicas_asked": self.asked,
+            "slots_assumed": None if self.assumed is None else self.assumed.slots,
             "experts_per_gpu": int(placement.holds.sum(axis=2).max()),
             "rule": self.rule,
             "model": self.model,
@@ -423,7 +437,7 @@ class _Planning(NamedTuple):
             ),
             shown.counts,
             self.replicas,
-            None if asked.memory is None else asked.memory // self.expert_bytes,
+            self.room,
             asked.groups,
             asked.previous,
             asked.limit_s,
@@ -435,6 +449,17 @@ class _Planning(NamedTuple):
         else:
             made = place(problem, asked.planner)
         return made.over(shown.weight), shown
+
+    @property
+    def room(self) -> int | None:
+        """Experts that a GPU may hold of a layer; None: as many as `replicas` need."""
+        if self.question.memory is not None:
+            return self.question.memory // self.expert_bytes
+        if self.replicas is not None:
+            return None
+        before = self.question.previous
+        held = 0 if before is None else int(before.holds.sum(axis=2).max())
+        return min(max(-(-self.trace.experts // self.on) + 1, held), self.trace.experts)
 
     @property
     def on(self) -> int:
@@ -492,6 +517,7 @@ def compare(
         made[0].seen != made[0].scored,
         len(made),
         question.replicas,
+        _assumed_slots(question, setting, sized),
         question.groups,
         links.chunk,
         placed,
@@ -504,6 +530,16 @@ def compare(
         *_moves(trace, placed.placement, start, sized.expert_bytes(), active),
         _curve(question, shown.counts.sum(axis=1), model) if question.curve else (),
     )
+
+
+def _assumed_slots(
+    question: PlacementQuestion, setting: _Planning, sized: Preset
+) -> AssumedSlots | None:
+    given = question.replicas is not None or question.memory is not None
+    if given or question.planner == "contiguous":
+        return None
+    slots = setting.room or -(-(setting.replicas or 0) // setting.on)
+    return AssumedSlots(slots, slots * len(setting.trace.layers) * sized.expert_bytes())
 
 
 def _curve(question: PlacementQuestion, loads: Ints, model: TimeModel) -> tuple[CurvePoint, ...]:

@@ -76,9 +76,10 @@ def check_alive(fabric: Fabric, chunks: Chunks) -> None:
     if stuck.any():
         row = int(np.argmax(stuck))
         k, f = int(chunks.src[row]), int(chunks.dst[row])
+        source, target = fabric.node_name(k), fabric.node_name(f)
         raise Infeasible(
-            f"no living rail from node {k} to node {f}: node {k} can send on rails "
-            f"{np.flatnonzero(fabric.tx[k]).tolist()}, node {f} can receive on rails "
+            f"no living rail from {source} to {target}: {source} can send on rails "
+            f"{np.flatnonzero(fabric.tx[k]).tolist()}, {target} can receive on rails "
             f"{np.flatnonzero(fabric.rx[f]).tolist()}; "
             "repair a NIC or take their traffic away"
         )

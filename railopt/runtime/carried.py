@@ -61,18 +61,23 @@ class Carried:
         """One row per rail of each node, then one of the node: mean time and rate of its runs."""
         rows = []
         for node, runs in enumerate(self.nodes):
-            name = "all" if self.sender == "loopback" else str(node)
-            rows += [[self.sender, name, *cells] for cells in _rail_rows(runs)]
+            name = "all" if self.sender == "loopback" else _node(self.plan, node)
+            rows += [[self.sender, name, *cells] for cells in _rail_rows(self.plan, runs)]
             rows.append([self.sender, name, *_node_row(runs, 8e-9 if gbits else 1e-9)])
         return rows
 
 
-def _rail_rows(runs: tuple[Report, ...]) -> list[list[str]]:
+def _node(plan: Plan, node: int) -> str:
+    """A node's host where the plan knows it, else its number."""
+    return plan.fabric.hosts[node] if plan.fabric.hosts else str(node)
+
+
+def _rail_rows(plan: Plan, runs: tuple[Report, ...]) -> list[list[str]]:
     return [
         [
             str(rail.rail),
             rail.device,
-            _state(runs, rail),
+            _state(plan, runs, rail),
             str(rail.chunks),
             str(rail.bytes),
             "",
@@ -91,7 +96,7 @@ def _node_row(runs: tuple[Report, ...], scale: float) -> list[str]:
     return ["all", "", "", str(last.chunks), str(last.bytes), *times]
 
 
-def _state(runs: tuple[Report, ...], rail: RailReport) -> str:
+def _state(plan: Plan, runs: tuple[Report, ...], rail: RailReport) -> str:
     """Whether a rail lives, or to whom it is dead, and why it was last."""
     dead = [k.peer for k in runs[-1].links if k.rail == rail.rail and not k.alive]
     if rail.alive and not dead:
@@ -102,7 +107,7 @@ def _state(runs: tuple[Report, ...], rail: RailReport) -> str:
         for fault in report.faults
         if fault.rail == rail.rail and (not rail.alive or fault.peer in dead)
     ]
-    whom = f" to {', '.join(map(str, dead))}" if rail.alive else ""
+    whom = f" to {', '.join(_node(plan, peer) for peer in dead)}" if rail.alive else ""
     return f"dead{whom}: {causes[-1]}" if causes else f"dead{whom}"
 
 

@@ -124,9 +124,11 @@ def counted_between(
     after: str,
     shape: tuple[int, int] | None = None,
     naming: Naming | None = None,
+    usual: Naming | None = None,
 ) -> Counted:
     """Of two readings of `shape` (nodes, rails), of ports without it as many as there are; hosts
-    and devices of ports in the order of `naming`, or in that of the numbers in their names.
+    and devices of ports in the order of `naming`, or of `usual` where they have these names, or of
+    the numbers in their names.
     Metrics need none before: without it, and where other processes wrote it, all that they counted
     is taken.
     """
@@ -144,7 +146,7 @@ def counted_between(
         return _of_links(Reading({}, {}) if anew else first, last, shape)
     if before is None:
         raise InputError("counters of ports need a reading before the run: --counters BEFORE AFTER")
-    return _of_ports(first, last, shape, naming)
+    return _of_ports(first, last, shape, naming or Naming((), ()), usual or Naming((), ()))
 
 
 def read(path: str) -> Reading:
@@ -282,9 +284,9 @@ def _of_links(first: Reading, last: Reading, shape: tuple[int, int]) -> Counted:
 
 
 def _of_ports(
-    first: Reading, last: Reading, shape: tuple[int, int] | None, naming: Naming | None
+    first: Reading, last: Reading, shape: tuple[int, int] | None, naming: Naming, usual: Naming
 ) -> Counted:
-    hosts, devices = _order(last, shape, naming)
+    hosts, devices = _order(last, shape, naming, usual)
     shape = len(hosts), len(devices)
     columns = {name: np.zeros(shape, np.int64) for name in ("sent", "received", "rate")}
     extra: dict[str, Ints] = {}
@@ -313,12 +315,16 @@ def _of_ports(
 
 
 def _order(
-    last: Reading, shape: tuple[int, int] | None, naming: Naming | None
+    last: Reading, shape: tuple[int, int] | None, naming: Naming, usual: Naming
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Hosts in node order, devices in rail order."""
     found = [in_natural_order([port[i] for port in last.ports]) for i in (0, 1)]
-    named = (naming.hosts, naming.devices) if naming is not None else ((), ())
-    orders = [given or names for given, names in zip(named, found, strict=True)]
+    orders = [
+        given or (known if set(known) <= set(names) else ()) or names
+        for given, known, names in zip(
+            (naming.hosts, naming.devices), (usual.hosts, usual.devices), found, strict=True
+        )
+    ]
     kinds = ("hosts", "nodes", "--hosts"), ("devices", "rails", "--ib-dev")
     for order, (what, of, flag), count in zip(orders, kinds, shape or (None, None), strict=True):
         if count is not None and len(order) != count:

@@ -265,8 +265,8 @@ class Schedule(Value):
         save_npz(path, "schedule", *self._content(), force=force)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Schedule:
-        """Load a saved schedule; everything the constructor checks is checked again, and the claims
+    def read(cls, path: str | os.PathLike[str]) -> Schedule:
+        """Read a saved schedule; everything the constructor checks is checked again, and the claims
         must hold.
         """
         header, arrays = load_npz(path, "schedule")

@@ -173,7 +173,10 @@ def port_name(fabric: Fabric, port: int) -> str:
     nics = fabric.nodes * fabric.rails
     if port < 2 * nics:
         node, rail = divmod(port % nics, fabric.rails)
-        return f"the {'transmit' if port < nics else 'receive'} NIC of node {node} on rail {rail}"
+        side = "transmit" if port < nics else "receive"
+        if fabric.hosts or fabric.devices:
+            return f"the {side} side of {fabric.nic_name(node, rail)}"
+        return f"the {side} NIC of node {node} on rail {rail}"
     return inside_name(fabric, port - 2 * nics)
 
 

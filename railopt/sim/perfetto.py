@@ -17,6 +17,7 @@ import numpy as np
 
 from railopt.base.arrays import Ints, write_atomic
 from railopt.base.errors import InputError
+from railopt.model.fabric import Fabric
 from railopt.sim.timeline import Timeline
 
 SLICES = 200
@@ -46,7 +47,7 @@ def trace_events(timeline: Timeline) -> dict[str, Any]:
         events.append(
             {
                 "ph": "X",
-                "name": f"to node {to}" + (f" rail {on}" if on != rail else ""),
+                "name": f"to {fabric.node_name(to)}" + (f" rail {on}" if on != rail else ""),
                 "cat": "stuck" if stuck else "flow",
                 "pid": node,
                 "tid": rail * lanes + int(lane[flow]),
@@ -59,7 +60,7 @@ def trace_events(timeline: Timeline) -> dict[str, Any]:
     return {
         "displayTimeUnit": "ns",
         "traceEvents": [
-            *_names(names, fabric.nodes, lanes),
+            *_names(names, fabric, lanes),
             *_faults(timeline, lanes),
             *events,
             *_counters(timeline, end),
@@ -82,12 +83,14 @@ def _lanes(nic: Ints, begun: Ints, finish: Ints) -> Ints:
     return lane
 
 
-def _names(threads: set[tuple[int, int]], nodes: int, lanes: int) -> list[dict[str, Any]]:
-    named = [("process_name", node, 0, f"node {node}") for node in range(nodes)]
+def _names(threads: set[tuple[int, int]], fabric: Fabric, lanes: int) -> list[dict[str, Any]]:
+    nodes = fabric.nodes
+    named = [("process_name", node, 0, fabric.node_name(node)) for node in range(nodes)]
     named.append(("process_name", nodes, 0, "rails"))
     for node, thread in sorted(threads):
         rail, lane = divmod(thread, lanes)
-        more = f" ({lane + 1})" if lane else ""
+        more = f" {fabric.devices[rail]}" if fabric.devices else ""
+        more += f" ({lane + 1})" if lane else ""
         named.append(("thread_name", node, thread, f"rail {rail}{more}"))
     return [
         {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}

@@ -8,7 +8,7 @@ warnings_for(fabric, policy)  what a policy relies on and this fabric breaks
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
@@ -61,10 +61,11 @@ def odd_nics(fabric: Fabric, *, by_rail: bool = False) -> list[tuple[int, int, F
     ]
 
 
-def describe(nic: tuple[int, int, Fraction, Fraction]) -> str:
-    """One NIC in words."""
+def describe(fabric: Fabric, nic: tuple[int, int, Fraction, Fraction]) -> str:
+    """One NIC of the fabric in words."""
     node, rail, send, recv = nic
-    where = f"rail {rail} of node {node}"
+    named = fabric.hosts or fabric.devices
+    where = fabric.nic_name(node, rail) if named else f"rail {rail} of node {node}"
     if send == recv:
         words = _WORDS.get(send, f"at {send} times the rate of the others")
         return f"{where} is {words}"
@@ -94,9 +95,11 @@ def remedy(fabric: Fabric) -> str:
     return f"T9a gives at most {Fraction(most, least)} of the time {healed}"
 
 
-def _difference(nics: Sequence[tuple[int, int, Fraction, Fraction]]) -> str:
+def _difference(fabric: Fabric, *, by_rail: bool = False) -> str:
+    """The first of `odd_nics` in words, and how many more there are; "" where there is none."""
+    nics = odd_nics(fabric, by_rail=by_rail)
     more = f" (and {len(nics) - 1} more NICs differ)" if len(nics) > 1 else ""
-    return describe(nics[0]) + more if nics else ""
+    return describe(fabric, nics[0]) + more if nics else ""
 
 
 def applicability(fabric: Fabric) -> list[Applies]:
@@ -109,7 +112,7 @@ def applicability(fabric: Fabric) -> list[Applies]:
             uniform,
             f"all {M} x {N} NICs run at one rate"
             if uniform
-            else f"{_difference(odd_nics(fabric))}: {name} does not apply; {remedy(fabric)}",
+            else f"{_difference(fabric)}: {name} does not apply; {remedy(fabric)}",
         )
 
     t0 = "every node's bytes over its rates bound any plan"
@@ -169,8 +172,8 @@ def _t9(fabric: Fabric) -> list[Applies]:
     one, dead = slow and N - 1 + share > 0, slow and share == 0
     factor = "needs one slow NIC, the same both ways, and one rate of all others"
     if one:
-        factor = f"{describe(nics[0])}: at most {N / (N - 1 + share)} of the healthy time"
-    apart = _difference(odd_nics(fabric, by_rail=True)) or "a node without a living NIC"
+        factor = f"{describe(fabric, nics[0])}: at most {N / (N - 1 + share)} of the healthy time"
+    apart = _difference(fabric, by_rail=True) or "a node without a living NIC"
     return [
         Applies(
             "T9",
@@ -245,7 +248,7 @@ def warnings_for(fabric: Fabric, policy: str) -> list[str]:
         )
     if fabric.is_uniform:
         return found
-    where = _difference(odd_nics(fabric))
+    where = _difference(fabric)
     if policy in ("round-robin", "rotate"):
         found.append(f"{where}: T1 and T4 do not apply; {remedy(fabric)}")
     elif policy == "equitable" and _falls_back(fabric):

@@ -137,7 +137,7 @@ def _files(chunks: Chunks, fabric: Fabric) -> Iterator[Row]:
         saved, loaded, peer = in_turns(
             [
                 lambda: made.save(path, force=True),
-                lambda: Plan.load(path),
+                lambda: Plan.read(path),
                 partial(_numpys_own, chunks.columns() | {"rail": made.rail}, plain),
             ]
         ).T

@@ -1,5 +1,6 @@
-"""`python -m tests.bench.gpu [--json]`: planning kernels on one GPU, captured in a CUDA graph and
-timed with CUDA events, beside their goals; every plan is compared with the host's, bit by bit.
+"""`python -m tests.bench.gpu [--json] [--pays]`: planning kernels on one GPU, captured in a CUDA
+graph and timed with CUDA events, beside their goals; every plan is compared with the host's, bit by
+bit.  `--pays`: the GPU's column of docs/guides/pays.md alone.
 
 Needs a GPU, railopt[cuda] and torch.  The time of a call is that of a graph of twenty calls over
 twenty, the median of `REPEATS`; "alone" is a graph of one call, replayed without a pause, which the
@@ -210,14 +211,21 @@ def rows() -> Iterator[dict[str, Any]]:
         yield measure_split(spare, within_node)
 
 
+def paying_rows() -> Iterator[dict[str, Any]]:
+    """`even-excess` for all nodes on MoE traffic, at the sizes of docs/guides/pays.md."""
+    for nodes in (2, 4, 8, 16, 32, 64):
+        yield measure("even-excess", nodes, None, "moe")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu", description=__doc__)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--pays", action="store_true", help="the rows of docs/guides/pays.md alone")
     args = parser.parse_args()
     import torch
 
     found, right = [], True
-    for row in rows():
+    for row in paying_rows() if args.pays else rows():
         found.append(row)
         right = right and row["equal"]
         if not args.json:

@@ -417,6 +417,9 @@ def test_a_rail_is_dead_where_all_its_links_are() -> None:
         reports[0][0], faults=(*reports[0][0].faults, LinkFault(0, 1, 0, "again", 0, 0.0))
     )
     assert Carried("verbs", plan, ((told,),)).rows()[0][4] == "dead to 1: again"
+    hosts = replace(plan, fabric=replace(plan.fabric, hosts=("a", "b", "c")))
+    first = Carried("verbs", hosts, ((told,),)).rows()[0]
+    assert (first[1], first[4]) == ("a", "dead to b: again")
 
 
 @pytest.mark.parametrize("policy", list(POLICIES))

@@ -44,7 +44,7 @@ def all_policies(nodes: int, rail_count: int) -> list[dict[str, Any]]:
     on the host.
     """
     plans = {
-        path.stem: Plan.load(path)
+        path.stem: Plan.read(path)
         for path in sorted((OUT / "plans" / f"{nodes}x{rail_count}").glob("*.npz"))
     }
     lpt = plans["lpt"]

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from railopt.base.errors import FormatError, InputError
-from railopt.moe.routing.files import read_any
+from railopt.moe.routing.files import read_trace
 from railopt.moe.routing.trace import Trace
 from tests.damage import damaged
 
@@ -86,22 +86,22 @@ def records(path: Path) -> Path:
 
 
 def test_what_torch_writes_is_read(tmp_path: Path) -> None:
-    stat = read_any(good(tmp_path / "x.pt"), ranks=4, top_k=2)
+    stat = read_trace(good(tmp_path / "x.pt"), ranks=4, top_k=2)
     np.testing.assert_array_equal(stat.load, LOAD)
     assert "assumed even" in stat.meta["sources"]
     with pytest.raises(InputError, match="--routed-experts can't do anything"):
-        read_any(tmp_path / "x.pt", ranks=1, routed_experts=12)
+        read_trace(tmp_path / "x.pt", ranks=1, routed_experts=12)
     torch.save(torch.from_numpy(LOAD), tmp_path / "bare.pt")
-    np.testing.assert_array_equal(read_any(tmp_path / "bare.pt", ranks=2).load, LOAD)
+    np.testing.assert_array_equal(read_trace(tmp_path / "bare.pt", ranks=2).load, LOAD)
     torch.save(torch.from_numpy(LOAD).to(torch.bfloat16), tmp_path / "odd.pt")
     with pytest.raises(FormatError, match="the tensor: "):
-        read_any(tmp_path / "odd.pt", ranks=2)
-    tokens = read_any(records(tmp_path / "r.pt"), ranks=2)
+        read_trace(tmp_path / "odd.pt", ranks=2)
+    tokens = read_trace(records(tmp_path / "r.pt"), ranks=2)
     assert (tokens.top_k, tokens.experts) == (2, 4)
     assert tokens.meta["num_tokens_per_rank"] == [[2, 1], [2, 1]]
     torch.save({"weights": 1}, tmp_path / "other.pt")
     with pytest.raises(FormatError, match="expected 'logical_count' or 'records'"):
-        read_any(tmp_path / "other.pt", ranks=2)
+        read_trace(tmp_path / "other.pt", ranks=2)
 
 
 def test_a_tensor_is_no_larger_than_its_data(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_tensor_is_no_larger_than_its_data(tmp_path: Path) -> None:
         tensor = Tensor("0", shape, stride, 12)
         file = pt({"logical_count": tensor}, tmp_path / "x.pt", **{"0": LOAD})
         with pytest.raises(InputError):
-            read_any(file, ranks=2)
+            read_trace(file, ranks=2)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_tensor_is_no_larger_than_its_data(tmp_path: Path) -> None:
 )
 def test_nothing_but_values_is_made(code: bytes, tmp_path: Path) -> None:
     with pytest.raises(FormatError) as error:
-        read_any(pt(code, tmp_path / "x.pt"), ranks=2)
+        read_trace(pt(code, tmp_path / "x.pt"), ranks=2)
     assert "\n" not in str(error.value)
 
 
@@ -156,7 +156,7 @@ def test_code_in_a_file_does_not_run(tmp_path: Path) -> None:
 
     torch.save({"logical_count": Evil()}, tmp_path / "x.pt")
     with pytest.raises(FormatError, match=r"not a \.pt file of plain values and tensors"):
-        read_any(tmp_path / "x.pt", ranks=2)
+        read_trace(tmp_path / "x.pt", ranks=2)
     assert not (tmp_path / "ran").exists()
 
 
@@ -164,18 +164,18 @@ def test_files_that_are_not_there_or_folders(tmp_path: Path) -> None:
     (tmp_path / "folder.pt").mkdir()
     for name in ("none", "folder"):
         with pytest.raises(InputError, match=name):
-            read_any(tmp_path / f"{name}.pt", ranks=2)
+            read_trace(tmp_path / f"{name}.pt", ranks=2)
 
 
 @pytest.mark.parametrize("write", [good, records])
 def test_damaged_files_are_read_or_refused(write: Any, tmp_path: Path) -> None:
     path, dice, refusals = tmp_path / "x.pt", random.Random(15), []
     whole = write(path).read_bytes()
-    assert isinstance(read_any(path, ranks=2), Trace)
+    assert isinstance(read_trace(path, ranks=2), Trace)
     for _ in range(150):
         path.write_bytes(damaged(whole, dice))
         try:
-            assert isinstance(read_any(path, ranks=2), Trace)
+            assert isinstance(read_trace(path, ranks=2), Trace)
         except InputError as error:
             refusals.append(str(error))
     assert len(refusals) > 30

@@ -233,7 +233,7 @@ def plan_file(tmp_path: Path) -> Path:
 def test_plans_are_recomputed(plan_file: Path) -> None:
     verdict = kernel.check(plan_file)
     assert verdict.ok, verdict.message
-    assert verdict.value == Plan.load(plan_file).makespan
+    assert verdict.value == Plan.read(plan_file).makespan
     data = bytearray(plan_file.read_bytes())
     at = data.index(np.array([10, 20, 30, 40], np.int64).tobytes())
     data[at] = 11

@@ -443,7 +443,7 @@ def test_damaged_plans_are_refused(plan_file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_damaged_certificates_are_refused(plan_file: Path, tmp_path: Path) -> None:
-    plan = Plan.load(plan_file)
+    plan = Plan.read(plan_file)
     report = gap(plan, limit_s=0)
     texts = [
         certify(plan, report.bracket).to_json(),

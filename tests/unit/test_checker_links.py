@@ -104,7 +104,7 @@ def test_a_best_plan_of_other_bytes_is_refused(tmp_path: Path) -> None:
     for name, holds in (("a0", True), ("b0", False)):
         file = tmp_path / f"{name}.npz"
         record["best"] = {"file": file.name, "digest": plan_digest(file)}
-        record["claim"]["best"] = str(Plan.load(file).makespan)
+        record["claim"]["best"] = str(Plan.read(file).makespan)
         assert kernel.check_certificate(record, tmp_path).ok == holds
     assert slow.makespan > plan_of("b", "0").makespan
     assert isinstance(slow.fabric, Fabric)

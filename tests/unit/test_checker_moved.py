@@ -199,7 +199,7 @@ def test_plans_in_full_and_by_file_are_those_of_the_library(
             assert verdict.ok, verdict.message
             assert verdict.bound == found.bytes
             assert verdict.value == made.moved
-            assert Certificate.load(path).as_dict() == json.loads(path.read_text())
+            assert Certificate.read(path).as_dict() == json.loads(path.read_text())
         with pytest.raises(InputError, match="exists"):
             save_moved(made, *claim, inline)
 

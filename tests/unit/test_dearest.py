@@ -27,7 +27,7 @@ SPREAD = [10**6 + 7919 * i * i % 99991 for i in range(300)]
 READ = "from railopt import Fabric, Traffic; Traffic.read('{path}', Fabric.uniform({nodes}, 8))"
 FABRIC = "from railopt import Fabric; Fabric.read('{path}')"
 SWEEP = "from railopt.sweep import spec; spec.read('{path}')"
-TRACE = "from railopt.moe.routing.files import read_any; read_any('{path}', ranks=1)"
+TRACE = "from railopt.moe.routing.files import read_trace; read_trace('{path}', ranks=1)"
 LOCATION = "from railopt.moe.placement.files import read_location; read_location('{path}', 1, 1, 9)"
 CHECK = "import railopt; railopt.check('{path}')"
 CONVERT = "from railopt.answers.convert import convert; convert('{path}', '{path}.cm')"
@@ -143,7 +143,7 @@ def test_the_dearest_arrays_are_answered(tmp_path: Path) -> None:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as again:
         for name, data in parts.items():
             again.writestr(name, data)
-    answered("from railopt import Traffic; Traffic.load('{path}')", packed)
+    answered("from railopt import Traffic; Traffic.read('{path}')", packed)
 
 
 @pytest.mark.slow
@@ -169,4 +169,4 @@ def test_a_plan_of_rates_that_all_differ_is_read(tmp_path: Path) -> None:
     fabric = railopt.Fabric(len(rates), 4, 4, rates, rates)
     chunks = railopt.Chunks.from_arrays(src=[0], dst=[1], size=[9], nodes=len(rates))
     railopt.Plan(fabric, chunks, np.array([0])).save(tmp_path / "p.npz")
-    answered("from railopt import Plan; Plan.load('{path}')", tmp_path / "p.npz")
+    answered("from railopt import Plan; Plan.read('{path}')", tmp_path / "p.npz")

@@ -56,7 +56,7 @@ class LayerProgram(NamedTuple):
         np.savez(path, **arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> LayerProgram:
+    def read(cls, path: str | os.PathLike[str]) -> LayerProgram:
         with np.load(path, allow_pickle=False) as data:
             values: dict[str, Any] = dict(data)
         return cls(**{**values, "binary": int(values["binary"])})
@@ -236,7 +236,7 @@ def _time_rows(model: TimeModel, owner: Ints, at: _Columns, rows: _Rows) -> None
 
 def main(program: str, answered: str, until: str) -> None:
     """The child: HiGHS, its best placement and its bound."""
-    given = LayerProgram.load(program)
+    given = LayerProgram.read(program)
     width, height = len(given.cost), len(given.upper)
     found = minimise(
         MixedProgram(

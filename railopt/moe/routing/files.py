@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.base import archive
-from railopt.base.arrays import Array, Int32s, load_npy
+from railopt.base.arrays import Array, Int32s, frozen, load_npy
 from railopt.base.errors import FormatError, InputError, printable
+from railopt.files import tabular
 from railopt.moe.routing.trace import LOADS, MAX_EXPERTS, MAX_LAYERS, SERVING, Trace
 
 MAX_COUNTS = 1 << 28  # entries [step, layer, rank, expert] of a trace that is made here
@@ -26,16 +27,20 @@ KNOWN_TOP_K = "--top-k can't do anything with a trace that knows it"
 FEWEST_TOKENS, MOST_CHOSEN, MOST_EXPERTS = 32, 16, 1024  # of what is taken for tokens' experts
 
 
-def read_any(
+def read_trace(
     path: str | os.PathLike[str],
     *,
     ranks: int,
     top_k: int | None = None,
+    usual_top_k: int | None = None,
     routed_experts: int | None = None,
 ) -> Trace:
     """Read by suffix: `.npz` a railopt trace or one plain array, `.pt` sglang's recorder or one
-    plain tensor, `.npy` a plain array; all but railopt's traces know no source ranks.
+    plain tensor, `.npy` a plain array.  Only railopt's traces and plain arrays of four dimensions,
+    [steps, layers, ranks, experts], know source ranks.
 
+    top_k           experts per token, where the file does not say; `usual_top_k` in its place
+                    where it is not known but likely, as a model's is; else 1 is assumed
     routed_experts  the plain tensor holds ids of so many experts, see `from_routed`; without it, it
                     holds loads
     """
@@ -57,16 +62,25 @@ def read_any(
         if routed_experts is not None:
             return from_routed(data, routed_experts, ranks=ranks)
         if not plain:
-            return from_sglang(data, ranks=ranks, top_k=top_k)
+            return from_sglang(data, ranks=ranks, top_k=top_k, usual_top_k=usual_top_k)
+        chosen, meta = _top_k(top_k, usual_top_k)
+        if data.ndim == 4:
+            return from_counts(data, top_k=chosen, meta=meta)
         if top_k is None and _like_ids(data):
             raise InputError(
                 f"shape {data.shape}, whole numbers up to {data.max()}, none twice in a row: these "
                 f"look like ids of experts, as vLLM's routed_experts; give --routed-experts N if "
                 f"they are of N experts, or --top-k K if they are loads of {data.shape[2]} experts"
             )
-        return from_load(data, ranks=ranks, top_k=top_k or 1)
+        return from_load(data, ranks=ranks, top_k=chosen, meta=meta)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
+
+
+def _top_k(given: int | None, usual: int | None) -> tuple[int, dict[str, Any]]:
+    """Experts per token, and what a trace notes of them where they are assumed."""
+    assumed = usual or 1
+    return (given, {}) if given is not None else (assumed, {"top_k": f"assumed {assumed}"})
 
 
 def _like_ids(data: Array) -> bool:
@@ -160,6 +174,24 @@ def from_routed(chosen: npt.ArrayLike, experts: int, *, ranks: int) -> Trace:
     return Trace(counts, int(top_k), meta=meta)
 
 
+def from_counts(
+    counts: npt.ArrayLike, *, top_k: int = 1, meta: dict[str, Any] | None = None
+) -> Trace:
+    """Whole numbers [steps, layers, source ranks, experts] of (token, expert) pairs as a trace of
+    training iterations 0, 1, ...
+    """
+    given: Array = np.asarray(counts)
+    if given.ndim != 4 or given.dtype.kind not in "iuf" or 0 in given.shape:
+        raise InputError(
+            f"counts of shape {given.shape} and type {printable(given.dtype, 40)}: expected whole "
+            f"numbers [steps, layers, ranks, experts]"
+        )
+    steps, layers, ranks, experts = given.shape
+    _check_size(steps, layers, ranks, experts)
+    whole = tabular.as_integers(np.array(given), "counts")  # a copy: the file may change
+    return Trace(frozen(whole, np.int32, "counts", 4), top_k, meta=meta or {})
+
+
 def from_load(
     load: npt.ArrayLike, *, ranks: int, top_k: int = 1, meta: dict[str, Any] | None = None
 ) -> Trace:
@@ -217,16 +249,19 @@ def _spread(loads: Array, ranks: int) -> Int32s:
     return counts
 
 
-def from_sglang(data: Any, *, ranks: int, top_k: int | None = None) -> Trace:
-    """The content of an sglang recorder file: statistics (`logical_count`) or per-token records
-    (`records`).
+def from_sglang(
+    data: Any, *, ranks: int, top_k: int | None = None, usual_top_k: int | None = None
+) -> Trace:
+    """The content of an sglang recorder file: statistics (`logical_count`), of `top_k` experts per
+    token, or per-token records (`records`), which say it themselves.
     """
     if isinstance(data, dict) and "logical_count" in data:
+        chosen, assumed = _top_k(top_k, usual_top_k)
         return from_load(
             _array(data["logical_count"], "logical_count"),
             ranks=ranks,
-            top_k=top_k or 1,
-            meta={"source": "sglang recorder, statistics", "records": SERVING},
+            top_k=chosen,
+            meta={"source": "sglang recorder, statistics", "records": SERVING, **assumed},
         )
     if isinstance(data, dict) and "records" in data:
         if top_k is not None:

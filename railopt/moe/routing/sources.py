@@ -12,7 +12,7 @@ from railopt.model.fabric import MAX_GPUS, Fabric
 from railopt.model.routed import Routed
 from railopt.model.sources import is_file
 from railopt.model.workloads import ROUTED, WORKLOADS, workload
-from railopt.moe.routing.files import read_any
+from railopt.moe.routing.files import read_trace
 from railopt.moe.routing.trace import Trace
 
 MAX_COUNTS = 1 << 25  # entries [step, rank, expert] of a generated trace
@@ -20,14 +20,21 @@ STEPS = 16  # of a generated trace, where its spec does not say
 
 
 def trace_from(
-    text: str, *, ranks: int, top_k: int | None = None, routed_experts: int | None = None
+    text: str,
+    *,
+    ranks: int,
+    top_k: int | None = None,
+    usual_top_k: int | None = None,
+    routed_experts: int | None = None,
 ) -> Trace:
-    """A trace file (`read_any`), or generated routing by its spec, e.g. "drift:sigma=1,steps=40";
+    """A trace file (`read_trace`), or generated routing by its spec, e.g. "drift:sigma=1,steps=40";
     a file wins where both exist.
     """
     name = text.partition(":")[0]
     if is_file(text) or name not in WORKLOADS:
-        return read_any(text, ranks=ranks, top_k=top_k, routed_experts=routed_experts)
+        return read_trace(
+            text, ranks=ranks, top_k=top_k, usual_top_k=usual_top_k, routed_experts=routed_experts
+        )
     if name not in ROUTED:
         raise InputError(
             f"{quoted(text)} is bytes between GPUs: expected a trace file or routing, one of "

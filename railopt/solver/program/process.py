@@ -58,7 +58,7 @@ def _failure(backend: Backend, output: processes.ChildOutput, garbled: bool) -> 
 
 def main(program: str, answers: str, until: str, module: str, threads: str) -> None:
     """The child: solve and append answers; what the back-end misses is its last word."""
-    problem = IntegerProgram.load(program)
+    problem = IntegerProgram.read(program)
     solver = importlib.import_module(module)
     with processes.answers(answers) as say:
         left_s = max(0.1, float(until) - time.time())

@@ -69,7 +69,7 @@ class IntegerProgram:
         np.savez(path, **arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> IntegerProgram:
+    def read(cls, path: str | os.PathLike[str]) -> IntegerProgram:
         with np.load(path, allow_pickle=False) as data:
             values: dict[str, Any] = {
                 name: array if array.ndim else int(array) for name, array in data.items()

@@ -140,6 +140,10 @@ def test_the_command_reads_ports(tmp_path: Path, railopt_cli: Cli) -> None:
     assert len(found["nics"]) == 32
     other = railopt_cli(*line, "--hosts", "gpu9,gpu8,gpu11,gpu10", "--json")
     assert json.loads(other.out)["nics"][0]["node"] == 3, "gpu10 is the last of them"
+    named = replace(FABRIC, hosts=("gpu9", "gpu8", "gpu11", "gpu10"))
+    replace(planned, fabric=named).save(tmp_path / "named.npz")
+    again = railopt_cli("blame", tmp_path / "named.npz", *line[2:], "--json")
+    assert json.loads(again.out)["nics"] == json.loads(other.out)["nics"], "in the plan's order"
     assert len(railopt_cli(*line, "--all").out.splitlines()) > 32
     for wrong, words in (
         (["--counters", after, before], "BEFORE and AFTER are exchanged"),

@@ -352,7 +352,7 @@ def test_files_after_a_schedule_that_fails_are_checked(
         raise CheckFailed("stage 5: server 1 sends to itself")
 
     railopt.synthesise(FABRIC, workloads.zipf(FABRIC, seed=1)).save(tmp_path / "s.npz")
-    monkeypatch.setattr(Schedule, "load", broken)
+    monkeypatch.setattr(Schedule, "read", broken)
     good = counterexamples.files()[0]
     assert main(["check", str(tmp_path / "s.npz"), str(good), "--json"]) == 4
     first, second = json.loads(capsys.readouterr().out)
@@ -566,7 +566,7 @@ def test_a_traffic_that_a_certificate_names_is_compared_whatever_its_kind(
     made: Plan, traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, _ = _named(made, tmp_path, monkeypatch)
-    named = Certificate.load(path)
+    named = Certificate.read(path)
     assert named.traffic is not None
     rates = {"tx": FABRIC.tx.tolist(), "rx": FABRIC.rx.tolist()}
     problem = {"kind": "fluid", **rates, "demand": traffic.node_matrix.tolist()}

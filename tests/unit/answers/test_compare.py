@@ -154,6 +154,9 @@ def test_nics_that_lost_most_come_first_by_name() -> None:
     assert found.nics == [(1, 1), (2, 3), (2, 0), (0, 0)]
     named = replace(slow, hosts=("a", "b", "c"), devices=("m0", "m1", "m2", "m3"))
     assert changes_text(healthy, named, 2) == "b m1 dead, c m3 at 50% and 2 more"
+    again = compare(healthy, named, workloads.uniform(healthy).chunks("1MiB"), ["lpt"])
+    assert again.as_dict()["names"] == ["b m1", "c m3", "c m0", "a m0"]
+    assert found.as_dict()["names"] == []
     assert changes_text(healthy, healthy, 2) == "no NIC differs"
 
 
@@ -183,9 +186,10 @@ def test_the_healthy_fabric_may_be_flags(tmp_path: Path, railopt_cli: Cli) -> No
     by_flags = railopt_cli(*line, *flags, "--degrade", "1:2=0.5")
     assert by_file.code == 0, by_file.err
     assert by_flags.out == by_file.out
+    nameless = json.loads(by_file.out)
     for some in (flags, flags[:2], []):  # the rest is the degraded fabric's, at its median
         ran = railopt_cli(*line, *some, "--degraded", tmp_path / "d.toml")
-        assert ran.out == by_file.out, ran.err
+        assert json.loads(ran.out) == {**nameless, "names": ["b rail 2"]}, ran.err
     text = railopt_cli(*line[:-1], "--degraded", tmp_path / "d.toml").out
     assert "b rail 2 at 50%: the bound rises by" in text
     wrong = railopt_cli(*line, "--healthy", tmp_path / "f.toml", *flags, "--degrade", "1:2=0")

@@ -37,7 +37,7 @@ def test_traffic_keeps_its_own_size(tmp_path: Path) -> None:
     railopt.convert(tmp_path / "t.npz", tmp_path / "t.txt")
     assert Traffic.read(tmp_path / "t.txt", FABRIC) == traffic
     railopt.convert(tmp_path / "t.txt", tmp_path / "back.npz", FABRIC)
-    assert Traffic.load(tmp_path / "back.npz") == traffic
+    assert Traffic.read(tmp_path / "back.npz") == traffic
     with pytest.raises(InputError, match="give no fabric"):
         railopt.convert(tmp_path / "t.npz", tmp_path / "u.txt", FABRIC)
     with pytest.raises(InputError, match="exists"):
@@ -95,7 +95,7 @@ def test_htsim_connections_become_traffic(tmp_path: Path) -> None:
     railopt.workloads.zipf(FABRIC, mean="3KiB").save(tmp_path / "t.cm")
     railopt.convert(tmp_path / "t.cm", tmp_path / "t.npz", FABRIC)
     crossed = railopt.workloads.zipf(FABRIC, mean="3KiB").node_matrix
-    assert np.array_equal(Traffic.load(tmp_path / "t.npz").node_matrix, crossed)
+    assert np.array_equal(Traffic.read(tmp_path / "t.npz").node_matrix, crossed)
 
 
 def test_a_nodes_topology_becomes_a_fabric(tmp_path: Path) -> None:
@@ -129,4 +129,4 @@ def test_suffixes_in_upper_case_say_the_same(tmp_path: Path) -> None:
     assert (tmp_path / "P.CM").read_text() == plan.to_cm()
     assert len(railopt.convert(tmp_path / "P.NPZ", tmp_path / "P.ET").paths) == 4
     railopt.convert("uniform", tmp_path / "T.NPZ", FABRIC)
-    assert Traffic.load(tmp_path / "T.NPZ") == railopt.workloads.uniform(FABRIC)
+    assert Traffic.read(tmp_path / "T.NPZ") == railopt.workloads.uniform(FABRIC)

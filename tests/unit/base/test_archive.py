@@ -158,7 +158,7 @@ def test_hostile_archives_are_one_sentence_and_little_memory(tmp_path: Path, nam
 def test_sound_archives_are_read_however_they_are_packed(tmp_path: Path, method: int) -> None:
     path = tmp_path / "t.npz"
     path.write_bytes(zipped(_traffic(), method))
-    assert np.array_equal(Traffic.load(path).bytes, GOOD)
+    assert np.array_equal(Traffic.read(path).bytes, GOOD)
     assert kind_of(path) == "traffic"
 
 
@@ -167,7 +167,7 @@ def test_numpys_own_archive_is_not_loaded_as_railopts(tmp_path: Path) -> None:
     path.write_bytes(zipped({"bytes.npy": npy(GOOD)}))
     assert np.array_equal(Traffic.read(path, FABRIC).bytes, GOOD)
     with pytest.raises(FormatError, match=r"no header\.json"):
-        Traffic.load(path)
+        Traffic.read(path)
 
 
 def test_arrays_in_columns_first_order_and_of_no_entries(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_wrong_types_under_a_right_digest(tmp_path: Path, name: str) -> None:
         zipped({"header.json": header({"bytes": GOOD}, **WRONG[name]), "bytes.npy": npy(GOOD)})
     )
     with pytest.raises(FormatError, match="nodes"):
-        Traffic.load(path)
+        Traffic.read(path)
 
 
 def _plan_with(path: Path, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -251,7 +251,7 @@ def test_plans_with_wrong_types_under_a_right_digest(
     path = tmp_path / "p.npz"
     _plan_with(path, fields, {})
     with pytest.raises(FormatError) as found:
-        Plan.load(path)
+        Plan.read(path)
     assert str(found.value).isprintable()
 
 
@@ -275,7 +275,7 @@ def test_plans_with_wrong_arrays_under_a_right_digest(
     path = tmp_path / "p.npz"
     _plan_with(path, {}, arrays)
     with pytest.raises(FormatError):
-        Plan.load(path)
+        Plan.read(path)
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_fuzzed_archives_are_read_or_refused(tmp_path: Path, packed: int) -> Non
         path.write_bytes(damaged(whole, dice))
         kind_of(path)
         try:
-            assert np.array_equal(Traffic.load(path).bytes, GOOD)
+            assert np.array_equal(Traffic.read(path).bytes, GOOD)
         except InputError as error:
             refused.append(str(error))
     assert len(refused) > 200
@@ -306,7 +306,7 @@ def test_fuzzed_plans_are_read_or_refused(tmp_path: Path) -> None:
     for _ in range(400):
         path.write_bytes(damaged(whole, dice))
         try:
-            assert Plan.load(path) == made
+            assert Plan.read(path) == made
         except InputError as error:
             refused.append(str(error))
     assert len(refused) > 200

@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from railopt import Fabric, Plan, check, plan, workloads
@@ -39,7 +40,9 @@ def test_gap(tmp_path: Path, railopt_cli: Cli) -> None:
     assert ran.code == 0
     rows = json.loads(ran.out)["rows"]
     assert [(row["policy"], row["chunk"]) for row in rows] == [
-        (policy, cap) for cap in ("64KiB", "1MiB") for policy in ("lpt", "lpt-local", "equitable")
+        (policy, cap)
+        for cap in ("64KiB", "1MiB")
+        for policy in ("lpt", "lpt-local", "equitable", "even-excess", "spill")
     ]
     for row in rows:
         verdict = check(row["certificate"])
@@ -60,6 +63,64 @@ def test_gap(tmp_path: Path, railopt_cli: Cli) -> None:
     assert again.code == 1
     assert "--force" in again.err
     assert [row["value"] for row in json.loads(again.out)["rows"]] == [row["value"] for row in rows]
+
+
+def test_gap_of_every_step_of_a_trace(tmp_path: Path, railopt_cli: Cli) -> None:
+    counts = np.random.default_rng(3).integers(1, 400, (3, 2, 4, 8))
+    np.save(tmp_path / "counts.npy", counts)
+    trace, small = (
+        f"{tmp_path / 'counts.npy'}:layer=1,hidden=4KiB",
+        ["--nodes", "2", "--rails", "2"],
+    )
+    options = ["--policy", "own-nic,lpt", "--chunk", "1MiB", "--limit", "0s", "--json"]
+    ran = railopt_cli("gap", f"{trace},step=all", *small, *options)
+    assert ran.code == 0
+    found = json.loads(ran.out)
+    names = [f"step {step}, layer 1" for step in range(3) for _ in range(2)]
+    assert [row["traffic"] for row in found["rows"]] == names
+    one = [
+        json.loads(railopt_cli("gap", f"{trace},step={step}", *small, *options).out)["rows"]
+        for step in range(3)
+    ]
+    assert [row["value"] for row in found["rows"]] == [row["value"] for rows in one for row in rows]
+    for total, policy in zip(found["totals"], ("own-nic", "lpt"), strict=True):
+        rows = [row for row in found["rows"] if row["policy"] == policy]
+        value, bound = (sum(Fraction(row[name]) for row in rows) for name in ("value", "bound"))
+        assert (total["policy"], total["traffics"]) == (policy, 3)
+        assert (Fraction(total["value"]), Fraction(total["bound"])) == (value, bound)
+        assert Fraction(total["gap"]) == (value - bound) / bound
+    text = railopt_cli("gap", f"{trace},step=all", *small, *options[:-1]).out
+    assert "step 2, layer 1" in text
+    assert "own-nic, 1MiB: 3 dispatches take" in text
+    refused = railopt_cli("gap", f"{trace},step=all", *small, "--figure", tmp_path / "gap.svg")
+    assert refused.code == 1
+    assert "3 dispatches: expected one" in refused.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["plan"],
+        ["solve", "--limit", "1s"],
+        ["frontier", "--limit", "0s"],
+        ["schedule"],
+        ["simulate"],
+        ["compare", "--degrade", "0:1=0.5", "--policy", "lpt"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_commands_take_one_dispatch_of_a_trace(
+    command: list[str], tmp_path: Path, railopt_cli: Cli
+) -> None:
+    np.save(tmp_path / "counts.npy", np.random.default_rng(3).integers(1, 400, (3, 2, 4, 8)))
+    name, *options = command
+    small = ["--nodes", "2", "--rails", "2", *options]
+    ran = railopt_cli(name, f"{tmp_path / 'counts.npy'}:step=1,layer=0,hidden=4KiB", *small)
+    assert ran.code in (0, 2), ran.err  # 2: the optimum is not known
+    assert ran.out
+    refused = railopt_cli(name, f"{tmp_path / 'counts.npy'}:layer=all", *small)
+    assert refused.code == 1
+    assert "2 dispatches: expected one; choose step=" in refused.err
 
 
 def test_gap_of_plans_prints_a_table_that_keeps_two_facts_apart(
@@ -98,7 +159,7 @@ def test_solve(tmp_path: Path, railopt_cli: Cli) -> None:
     assert (data["optimum"], data["optimal"]) == ("known", True)
     assert not {"status", "proved"} & set(data)
     assert check(proof).optimal
-    assert Plan.load(best).makespan == Fraction(data["value"])
+    assert Plan.read(best).makespan == Fraction(data["value"])
     assert model.read_text().startswith("\\ t is in units of")
     again = railopt_cli(*arguments)
     assert again.code == 1
@@ -195,7 +256,7 @@ def test_ctrl_c_prints_the_rows_so_far(
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5)
 
-    monkeypatch.setattr(progress, "show", interrupts)
+    monkeypatch.setattr("railopt.cli.gap.show", interrupts)
     path = tmp_path / "slow.npz"
     plan(FABRIC, CHUNKS, "hash").save(path)
     began = time.monotonic()
@@ -248,7 +309,7 @@ def test_a_bound_is_shown_before_the_first_plan(
 ) -> None:
     """And from there on, whatever is at work."""
     seen: list[Progress] = []
-    monkeypatch.setattr(progress, "show", lambda label, now: seen.append(now))
+    monkeypatch.setattr("railopt.cli.gap.show", lambda label, now: seen.append(now))
     line = ["gap", "moe:tokens=64", *SMALL, "--policy", "hash,lpt", "--chunk", "1MiB"]
     assert railopt_cli(*line).code == 0
     assert [now.stage for now in seen[:3]] == ["chunks", "hash", "lpt"]

@@ -128,7 +128,7 @@ def test_plan_and_convert(railopt_cli: Cli, tmp_path: Path) -> None:
     )
     assert ran.code == 0
     data = json.loads(ran.out)
-    assert Plan.load(out).makespan == Fraction(data["value"])
+    assert Plan.read(out).makespan == Fraction(data["value"])
     assert Fraction(data["gap"]) == Fraction(data["value"]) / Fraction(data["bound"]) - 1
     assert railopt_cli("convert", out, tmp_path / "plan.cm").code == 0
     assert (tmp_path / "plan.cm").read_text().startswith("Nodes 16\n")
@@ -143,7 +143,7 @@ def test_plan_and_convert(railopt_cli: Cli, tmp_path: Path) -> None:
         railopt_cli("convert", "moe:seed=1,tokens=64", matrix, "--nodes", 4, "--rails", 4).code == 0
     )
     assert railopt_cli("convert", matrix, tmp_path / "t.npz", "--nodes", 4, "--rails", 4).code == 0
-    assert Traffic.load(tmp_path / "t.npz").nodes == 4
+    assert Traffic.read(tmp_path / "t.npz").nodes == 4
 
 
 @pytest.mark.slow
@@ -151,7 +151,7 @@ def test_tokens_are_planned_as_units(railopt_cli: Cli, tmp_path: Path) -> None:
     out, small = tmp_path / "plan.npz", ("--nodes", 4, "--rails", 4)
     spec = "routing:tokens=64,ragged=0.5,seed=1"
     assert railopt_cli("plan", spec, "--policy", "own-nic", "-o", out, *small).code == 0
-    saved = Plan.load(out)
+    saved = Plan.read(out)
     assert saved.chunks.targets is not None
     assert saved.staged == 0 < saved.passed_on
     ran = railopt_cli("gap", spec, "--chunk", "64KiB", "--limit", "0s", "--json", *small)
@@ -182,7 +182,7 @@ def test_check_a_plan_against_its_traffic(railopt_cli: Cli, tmp_path: Path) -> N
     assert (ran.code, "sends every byte" in ran.out) == (0, True)
     ran = railopt_cli("check", out, "--traffic", "zipf:mean=64KiB,seed=4")
     assert (ran.code, "the traffic has" in ran.out) == (4, True)
-    made = Plan.load(out)
+    made = Plan.read(out)
     twice = Plan(
         made.fabric,
         made.chunks.take(np.r_[0, np.arange(len(made.chunks))]),
@@ -327,7 +327,7 @@ def test_outputs_go_through_links_and_devices(railopt_cli: Cli, tmp_path: Path) 
     small = ["plan", "uniform:size=1KiB", "--nodes", 2, "--rails", 2]
     assert railopt_cli(*small, "-o", link).code == 0
     assert link.is_symlink()
-    assert Plan.load(tmp_path / "real.npz").policy == "lpt"
+    assert Plan.read(tmp_path / "real.npz").policy == "lpt"
     assert railopt_cli(*small, "-o", "/dev/null", "--force").code == 0
     assert Path("/dev/null").is_char_device()
 
@@ -466,7 +466,7 @@ def test_an_existing_output_is_kept(railopt_cli: Cli, tmp_path: Path) -> None:
     assert (ran.code, out.read_text()) == (1, "precious")
     assert "--force" in ran.err
     assert railopt_cli(*arguments, "--force").code == 0
-    assert Plan.load(out).policy == "lpt"
+    assert Plan.read(out).policy == "lpt"
 
 
 @pytest.mark.slow

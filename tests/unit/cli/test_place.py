@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from railopt.cli.main import main
+from railopt.moe.assess import RAIL_POLICIES
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.trace import Trace
 
@@ -48,7 +49,8 @@ def test_every_planner_reports(
     assert data["experts_per_gpu"] <= 3
     if planner in ("replicate", "pro-prophet", "optimal"):
         assert data["after"]["balance"] < data["before"]["balance"]
-    assert set(data["before"]["links"]) == {"own-nic", "pxn", "lpt", "equitable"}
+    assert set(data["before"]["links"]) == set(RAIL_POLICIES)
+    assert {"own-nic", "even-excess", "spill"} <= set(RAIL_POLICIES)
     for name, link in data["before"]["links"].items():
         assert link["busiest_nic_bytes"] > 0, name
     assert (data["moved_bytes"] == 0) == (planner == "contiguous")
@@ -380,7 +382,9 @@ def test_a_trace_for_other_ranks_is_refused_or_merged(
 def test_load_tensors_need_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "load.npy", np.random.default_rng(0).integers(0, 999, (2, 64)))
     assert main(["place", str(tmp_path / "load.npy"), *FABRIC]) == 1
-    assert "name one with --model" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "name one, e.g. --model deepseek-v2-lite, or give its dimensions" in err
+    assert "does not say how many experts a token has: 1, --top-k or --model" in err
     assert (
         main(
             [
@@ -396,7 +400,47 @@ def test_load_tensors_need_a_model(tmp_path: Path, capsys: pytest.CaptureFixture
         )
         == 0
     )
-    assert json.loads(capsys.readouterr().out)["model"] == "DeepSeek-V2-Lite"
+    ran = capsys.readouterr()
+    assert json.loads(ran.out)["model"] == "DeepSeek-V2-Lite"
+    assert "does not say how many experts a token has: 6, as deepseek-v2-lite has" in ran.err
+
+
+def test_dimensions_by_flags_and_room_that_is_assumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "load.npy", np.random.default_rng(0).integers(0, 999, (4, 2, 8)))
+    line = ["place", str(tmp_path / "load.npy"), *FABRIC, "--top-k", "2"]
+    line += ["--model-dim", "1024", "--ffn", "512"]
+    for planner in ("replicate", "pro-prophet", "shadow"):
+        assert main([*line, "--planner", planner, "--json"]) == 0
+        data = json.loads(capsys.readouterr().out)
+        assert data["slots_assumed"] == 3  # 8 experts on 4 GPUs, and one more on each
+        assert data["experts_per_gpu"] <= 3
+        assert data["model"] == "1024 x 512"
+    assert main(line) == 0
+    weights = 3 * 2 * 3 * 1024 * 512 * 2  # slots, layers, matrices, bf16
+    assert weights == 18 << 20
+    said = "assumed: room for 3 experts per GPU and layer, 18MiB of bf16 weights"
+    assert said in capsys.readouterr().out
+    assert main([*line, "--planner", "replicate", "--replicas", "12", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["slots_assumed"] is None
+    assert main([*line[:-2], "--json"]) == 1
+    assert "--model-dim can't do anything without --ffn" in capsys.readouterr().err
+
+
+def test_counts_of_four_dimensions_are_a_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = np.random.default_rng(0).integers(0, 99, (4, 2, 4, 8))
+    np.save(tmp_path / "counts.npy", counts)
+    Trace(counts.astype(np.int32), 2).save(tmp_path / "trace.npz")
+    found = []
+    for name, more in (("counts.npy", ["--top-k", "2"]), ("trace.npz", [])):
+        line = ["place", str(tmp_path / name), *FABRIC, *more, "--model", "mixtral-8x7b"]
+        assert main([*line, "--planner", "replicate", "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1]
+    assert found[0]["records"] == "training iterations"
 
 
 def test_replicate_moves_nothing_that_need_not_move(

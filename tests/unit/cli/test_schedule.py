@@ -84,7 +84,7 @@ def test_files(railopt_cli: Cli, tmp_path: Path) -> None:
     data = json.loads(out)
     assert code == 0
     assert err.count("wrote") == 3
-    schedule, plan = Schedule.load(names["s.npz"]), Plan.load(names["p.npz"])
+    schedule, plan = Schedule.read(names["s.npz"]), Plan.read(names["p.npz"])
     assert (schedule.kind, schedule.order) == ("fast", "ascending")
     assert plan.chunks.largest == 65536
     assert Path(names["c.cm"]).read_text() == schedule.to_cm()

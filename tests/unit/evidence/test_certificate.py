@@ -31,7 +31,7 @@ def test_round_trip_is_canonical(tmp_path: Path) -> None:
     BEST.save(path)
     text = path.read_text()
     assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":")) + "\n"
-    loaded = Certificate.load(path)
+    loaded = Certificate.read(path)
     assert loaded == BEST
     assert loaded.optimal
     assert loaded.check().optimal
@@ -55,9 +55,9 @@ def test_form_is_checked_on_load(tmp_path: Path) -> None:
     ):
         path.write_text(text)
         with pytest.raises(FormatError, match=r"c\.json"):
-            Certificate.load(path)
+            Certificate.read(path)
     with pytest.raises(InputError, match="No such file"):
-        Certificate.load(tmp_path / "absent.json")
+        Certificate.read(tmp_path / "absent.json")
 
 
 def test_a_claim_is_never_proved() -> None:
@@ -133,7 +133,7 @@ def test_an_unreadable_file_has_every_key_and_a_failed_check_decides(
 
 def test_another_plan_under_the_same_name_is_noticed(saved: tuple[Path, Path]) -> None:
     plan, certificate = saved
-    old = Plan.load(plan)
+    old = Plan.read(plan)
     Plan(old.fabric, old.chunks, 1 - old.rail).save(plan, force=True)
     assert main(["check", str(certificate)]) == 4
     assert main(["check", str(plan)]) == 0

@@ -122,7 +122,7 @@ def test_what_is_no_answer_is_an_error(
 
 def test_what_it_does_not_know_is_refused(certificate: Path) -> None:
     with pytest.raises(InputError, match="save this Certificate"):
-        check(Certificate.load(certificate), verified=True)
+        check(Certificate.read(certificate), verified=True)
 
 
 def test_the_page_says_how_long_the_trusted_files_are() -> None:

@@ -30,7 +30,7 @@ def test_an_inside_travels(tmp_path: Path) -> None:
     assert fabric.degraded({(0, 0): "0.5"}).inside is fabric.inside
     moe = workloads.moe(fabric, seed=1)
     plan(fabric, moe.chunks("1MiB"), "own-nic").save(tmp_path / "plan.npz")
-    loaded = Plan.load(tmp_path / "plan.npz")
+    loaded = Plan.read(tmp_path / "plan.npz")
     assert loaded.fabric == fabric
     assert loaded.staged == 0
     assert plan(fabric, moe.chunks("1MiB"), "lpt").staged > 0

@@ -113,7 +113,7 @@ def test_units_are_cut_saved_and_taken(tmp_path: Path) -> None:
     assert chunks.size.tolist() == [100, 100, 50]
     made = Plan(FABRIC, chunks, [0, 1, 2])
     made.save(tmp_path / "plan.npz")
-    again = Plan.load(tmp_path / "plan.npz")
+    again = Plan.read(tmp_path / "plan.npz")
     assert again == made
     assert again.chunks.targets is not None
     assert (again.moved, again.chunks) == (made.moved, chunks)

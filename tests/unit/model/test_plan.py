@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt import Chunks, Fabric, Plan, Tokens, Traffic, plan, synthesise, workloads
-from railopt.base.arrays import Value
+from railopt import Chunks, Fabric, Plan, Tokens, Traffic, check, plan, synthesise, workloads
+from railopt.base.arrays import Value, save_npz
 from railopt.base.errors import FormatError, InputError
 
 FABRIC = Fabric.uniform(nodes=3, rails=2)
@@ -73,7 +73,7 @@ def test_an_empty_plan_takes_no_time(tmp_path: Path) -> None:
     made = plan(FABRIC, chunks, "equitable")
     assert made.makespan == 0
     made.save(tmp_path / "p.npz")
-    assert Plan.load(tmp_path / "p.npz") == made
+    assert Plan.read(tmp_path / "p.npz") == made
 
 
 def test_plans_refuse_what_can_not_be() -> None:
@@ -180,13 +180,13 @@ def test_a_policy_is_a_printable_name(policy: object) -> None:
 def test_files_round_trip_and_a_changed_claim_is_found(tmp_path: Path) -> None:
     made = plan(FABRIC, some_chunks(), "lpt")
     made.save(tmp_path / "p.npz")
-    assert Plan.load(tmp_path / "p.npz") == made
+    assert Plan.read(tmp_path / "p.npz") == made
     staged = Plan(FABRIC, some_chunks(), made.rail, "staged", stage=np.arange(len(made.rail)) % 3)
     staged.save(tmp_path / "s.npz")
-    assert Plan.load(tmp_path / "s.npz") == staged
+    assert Plan.read(tmp_path / "s.npz") == staged
     assert staged != made
     with pytest.raises(FormatError, match="'plan'"):
-        Traffic.load(tmp_path / "p.npz")
+        Traffic.read(tmp_path / "p.npz")
 
 
 def test_htsim_export_names_the_nics_of_the_rail() -> None:
@@ -209,3 +209,28 @@ def test_columns_for_an_odd_number_of_gpus_are_refused(gpus: Any) -> None:
     )
     with pytest.raises(InputError, match="gpus = "):
         Chunks.from_columns(2, gpus, chunks.columns())
+
+
+NAMED = replace(FABRIC, hosts=("gpu01", "gpu02", "gpu03"), devices=("mlx5_0", "mlx5_1"))
+
+
+def test_names_are_saved_with_a_plan_and_change_nothing_else(tmp_path: Path) -> None:
+    plain, named = plan(FABRIC, some_chunks(), "lpt"), plan(NAMED, some_chunks(), "lpt")
+    assert named == plain
+    named.save(tmp_path / "plan.npz")
+    again = Plan.read(tmp_path / "plan.npz")
+    assert again == plain
+    assert (again.fabric.hosts, again.fabric.devices) == (NAMED.hosts, NAMED.devices)
+    worst = plain.bottleneck
+    assert again.slowest == f"gpu0{worst.node + 1} mlx5_{worst.rail} {worst.side}"
+    assert plain.slowest == f"node {worst.node} {worst.side} rail {worst.rail}"
+    assert check(tmp_path / "plan.npz").ok
+
+
+@pytest.mark.parametrize("names", [["gpu01"], {"racks": ["a"]}, {"hosts": ["gpu01"]}])
+def test_names_that_can_not_be_right_are_refused(names: Any, tmp_path: Path) -> None:
+    made = plan(FABRIC, some_chunks(), "lpt")
+    header, arrays = made._content()
+    save_npz(tmp_path / "plan.npz", "plan", {**header, "names": names}, arrays)
+    with pytest.raises(FormatError, match=r"names|hosts"):
+        Plan.read(tmp_path / "plan.npz")

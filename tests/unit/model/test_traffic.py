@@ -259,7 +259,7 @@ def test_existing_files_are_kept_without_force(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
     assert [file.name for file in tmp_path.iterdir()] == ["t.npz"]
     some_traffic().save(path, force=True)
-    assert Traffic.load(path) == some_traffic()
+    assert Traffic.read(path) == some_traffic()
 
 
 @pytest.mark.parametrize("name", sorted(workloads.WORKLOADS))

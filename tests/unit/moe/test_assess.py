@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from railopt.model.fabric import Fabric
-from railopt.moe.assess import Fold, PlacementQuestion, compare, scored, scored_map, trials
+from railopt.moe.assess import (
+    Fold,
+    PlacementQuestion,
+    compare,
+    dimensions,
+    scored,
+    scored_map,
+    trials,
+)
 from railopt.moe.placement.packing import balance
 from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.replicate import rebalance
@@ -133,3 +141,22 @@ def test_planning_on_a_sum_is_planning_on_its_mean() -> None:
         several = compare(trace, FABRIC, PlacementQuestion(planner, replicas=24))
         single = compare(trace, FABRIC, PlacementQuestion(planner, replicas=24, only=0))
         np.testing.assert_array_equal(several.placed.placement.holds, single.placed.placement.holds)
+
+
+def test_room_that_nobody_gave_is_one_slot_more_or_as_before() -> None:
+    trace = drifting(4)
+    for planner in ("pro-prophet", "shadow"):
+        made = compare(trace, FABRIC, PlacementQuestion(planner))
+        least = -(-trace.experts // 4)
+        assert made.assumed is not None
+        assert made.assumed.slots == least + 1
+        assert made.placed.placement.holds.sum(axis=2).max() <= least + 1
+        each = dimensions(trace, None).expert_bytes()
+        assert made.assumed.bytes == (least + 1) * len(trace.layers) * each
+    full = Placement.from_home(
+        made.placed.placement.home, 2, 2, np.ones(made.placed.placement.holds.shape, bool)
+    )
+    again = compare(trace, FABRIC, PlacementQuestion("pro-prophet", previous=full))
+    assert again.assumed is not None
+    assert again.assumed.slots == trace.experts
+    assert compare(trace, FABRIC, PlacementQuestion("contiguous")).assumed is None

@@ -284,31 +284,31 @@ def test_shapes_and_names_are_checked(compact: Schedule) -> None:
 def test_files_keep_everything_and_refuse_changes(compact: Schedule, tmp_path: Path) -> None:
     path = tmp_path / "schedule.npz"
     compact.save(path)
-    assert Schedule.load(path) == compact
+    assert Schedule.read(path) == compact
     with pytest.raises(InputError, match="exists"):
         compact.save(path)
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     (tmp_path / "damaged.npz").write_bytes(damaged)
     with pytest.raises(FormatError):
-        Schedule.load(tmp_path / "damaged.npz")
+        Schedule.read(tmp_path / "damaged.npz")
     header, arrays = compact._content()
     save_npz(tmp_path / "claim.npz", "schedule", {**header, "total": header["total"] - 1}, arrays)
     with pytest.raises(FormatError, match="claims total"):
-        Schedule.load(tmp_path / "claim.npz")
+        Schedule.read(tmp_path / "claim.npz")
     save_npz(tmp_path / "key.npz", "schedule", {**header, "more": 1}, arrays)
     with pytest.raises(FormatError, match="'more'"):
-        Schedule.load(tmp_path / "key.npz")
+        Schedule.read(tmp_path / "key.npz")
     shorter = {**arrays, "peer": arrays["peer"][:-1], "sent": arrays["sent"][:-1]}
     save_npz(tmp_path / "stage.npz", "schedule", header, shorter)
     with pytest.raises(CheckFailed, match="in no stage"):
-        Schedule.load(tmp_path / "stage.npz")
+        Schedule.read(tmp_path / "stage.npz")
 
 
 def test_a_plan_file_keeps_its_stages(compact: Schedule, tmp_path: Path) -> None:
     plan = compact.plan()
     plan.save(tmp_path / "plan.npz")
-    assert Plan.load(tmp_path / "plan.npz") == plan
+    assert Plan.read(tmp_path / "plan.npz") == plan
 
 
 def test_conflicts_are_found(compact: Schedule) -> None:
@@ -342,7 +342,7 @@ def test_headers_of_wrong_types_under_a_valid_digest(
     header, arrays = compact._content()
     save_npz(tmp_path / "s.npz", "schedule", {**header, **change}, arrays)
     with pytest.raises(InputError) as caught:
-        Schedule.load(tmp_path / "s.npz")
+        Schedule.read(tmp_path / "s.npz")
     assert str(caught.value).isprintable()
 
 
@@ -372,7 +372,7 @@ def test_arrays_of_wrong_shapes_under_a_valid_digest(compact: Schedule, tmp_path
         path = tmp_path / f"{case}.npz"
         save_npz(path, "schedule", header, {**arrays, name: array})
         try:
-            assert Schedule.load(path).total == header["total"]
+            assert Schedule.read(path).total == header["total"]
         except (InputError, CheckFailed):
             refused += 1
     assert refused > 80
@@ -387,7 +387,7 @@ def test_damaged_files_are_refused(compact: Schedule, tmp_path: Path) -> None:
     for _ in range(150):
         (tmp_path / "d.npz").write_bytes(damaged(data, dice))
         try:
-            assert Schedule.load(tmp_path / "d.npz") == compact
+            assert Schedule.read(tmp_path / "d.npz") == compact
         except InputError:
             refused += 1
     assert refused > 100

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,13 @@ def test_the_command_writes_it(railopt_cli: Cli, tmp_path: Path, name: str) -> N
     assert railopt_cli(*words).code == 0
     assert json.loads(out.read_text())["traceEvents"]
     assert "exists" in railopt_cli(*words).err
+
+
+def test_nodes_and_rails_have_their_names() -> None:
+    names = {"hosts": ("gpu01", "gpu02", "gpu03", "gpu04"), "devices": ("mlx5_0", "mlx5_1")}
+    named = replace(FABRIC, **names)
+    made = railopt.plan(named, railopt.workloads.zipf(FABRIC, seed=1))
+    events = trace_events(simulate(made))["traceEvents"]
+    said = {event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert {*names["hosts"], "rail 0 mlx5_0", "rail 1 mlx5_1"} <= said
+    assert all(event["name"].startswith("to gpu0") for event in events if event["ph"] == "X")

@@ -121,7 +121,7 @@ def test_a_limit_leaves_a_split_and_a_bound_that_hold(solver: str) -> None:
         late = split(slots, counts, solver, limit_s=0)
         verdict = late.certificate().check()
         assert verdict.ok, verdict.message
-        assert late.known.bound <= least(slots, counts) <= late.split.largest
+        assert late.bracket.bound <= least(slots, counts) <= late.split.largest
 
 
 def test_a_bound_is_that_of_the_kernel() -> None:
@@ -266,7 +266,7 @@ def test_certificates_are_files(tmp_path: Path) -> None:
     found = split(SpareSlots(1, 2, np.eye(2, dtype=bool), np.ones(2, int)), [5, 0])
     found.save(tmp_path / "a.json")
     assert kernel.check(tmp_path / "a.json").optimal
-    assert Certificate.load(tmp_path / "a.json").bracket == found.bracket
+    assert Certificate.read(tmp_path / "a.json").bracket == found.bracket
     assert kernel.main([str(tmp_path / "a.json")]) == 0
     nothing = split(SpareSlots(1, 2, np.eye(2, dtype=bool), np.ones(2, int)), [0, 0], "exact")
     assert nothing.certificate().check().ok

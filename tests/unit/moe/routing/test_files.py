@@ -18,7 +18,7 @@ import pytest
 
 from railopt.base.arrays import digest
 from railopt.base.errors import FormatError, InputError
-from railopt.moe.routing.files import from_load, from_routed, from_sglang, read_any
+from railopt.moe.routing.files import from_load, from_routed, from_sglang, read_trace
 from railopt.moe.routing.trace import ARRAYS, Trace
 from tests.damage import damaged
 
@@ -42,21 +42,21 @@ def test_plain_tensors_are_loads_or_routed_experts(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", load=LOAD)
     (tmp_path / "Y.NPZ").write_bytes((tmp_path / "x.npz").read_bytes())
     for file in (tmp_path / "x.npy", tmp_path / "x.npz", tmp_path / "Y.NPZ"):
-        np.testing.assert_array_equal(read_any(file, ranks=2).load, LOAD)
-        routed = read_any(file, ranks=1, routed_experts=12)  # 2 tokens, 2 layers, top-3
+        np.testing.assert_array_equal(read_trace(file, ranks=2).load, LOAD)
+        routed = read_trace(file, ranks=1, routed_experts=12)  # 2 tokens, 2 layers, top-3
         assert (routed.top_k, routed.experts, routed.records) == (3, 12, "serving steps")
         for token, layer in np.ndindex(2, 2):
             chosen = np.flatnonzero(routed.counts[token, layer, 0])
             np.testing.assert_array_equal(chosen, LOAD[token, layer])
     with pytest.raises(InputError, match="from 0 to 11: expected 0 to 9"):
-        read_any(tmp_path / "x.npy", ranks=1, routed_experts=10)
+        read_trace(tmp_path / "x.npy", ranks=1, routed_experts=10)
     with pytest.raises(InputError, match="--top-k can't do anything"):
-        read_any(tmp_path / "x.npy", ranks=1, routed_experts=12, top_k=3)
+        read_trace(tmp_path / "x.npy", ranks=1, routed_experts=12, top_k=3)
     np.savez(tmp_path / "two.npz", a=LOAD, b=LOAD)
     with pytest.raises(FormatError, match="expected a railopt trace, or one array"):
-        read_any(tmp_path / "two.npz", ranks=1)
+        read_trace(tmp_path / "two.npz", ranks=1)
     with pytest.raises(InputError, match="unknown kind of trace"):
-        read_any(tmp_path / "x.bin", ranks=1)
+        read_trace(tmp_path / "x.bin", ranks=1)
 
 
 def test_ids_of_experts_are_not_taken_for_loads(tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ def test_ids_of_experts_are_not_taken_for_loads(tmp_path: Path) -> None:
     ids = rng.random((40, 3, 64)).argsort(axis=2)[:, :, :6]
     np.save(tmp_path / "ids.npy", ids)
     with pytest.raises(InputError, match=r"\(40, 3, 6\).*--routed-experts N.*--top-k K") as error:
-        read_any(tmp_path / "ids.npy", ranks=2)
+        read_trace(tmp_path / "ids.npy", ranks=2)
     assert "\n" not in str(error.value)
-    assert read_any(tmp_path / "ids.npy", ranks=2, routed_experts=64).experts == 64
-    assert read_any(tmp_path / "ids.npy", ranks=2, top_k=2).experts == 6, "loads, it was said"
+    assert read_trace(tmp_path / "ids.npy", ranks=2, routed_experts=64).experts == 64
+    assert read_trace(tmp_path / "ids.npy", ranks=2, top_k=2).experts == 6, "loads, it was said"
     loads = {
         "the same tokens in every layer": rng.multinomial(500, np.full(6, 1 / 6), (40, 3)),
         "a number twice": np.where(np.arange(6) < 2, 7, ids),
@@ -78,7 +78,7 @@ def test_ids_of_experts_are_not_taken_for_loads(tmp_path: Path) -> None:
     }
     for why, load in loads.items():
         np.save(tmp_path / "load.npy", load)
-        assert read_any(tmp_path / "load.npy", ranks=2).experts == 6, why
+        assert read_trace(tmp_path / "load.npy", ranks=2).experts == 6, why
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -120,7 +120,7 @@ def test_load_tensors_that_lie_are_refused(shape: str, dtype: str, tmp_path: Pat
     raw = b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode() + b"\0" * 8
     (tmp_path / "x.npy").write_bytes(raw)
     with pytest.raises(InputError):
-        read_any(tmp_path / "x.npy", ranks=2)
+        read_trace(tmp_path / "x.npy", ranks=2)
 
 
 def saved(path: Path, method: int, **header: Any) -> Path:
@@ -184,12 +184,12 @@ def test_damaged_files_are_read_or_refused(
     path, dice = tmp_path / f"x.{suffix}", random.Random(15)
     write(path)
     whole = path.read_bytes()
-    assert isinstance(read_any(path, ranks=2), Trace)
+    assert isinstance(read_trace(path, ranks=2), Trace)
     refusals = []
     for _ in range(cases):
         path.write_bytes(damaged(whole, dice))
         try:
-            assert isinstance(read_any(path, ranks=2), Trace)
+            assert isinstance(read_trace(path, ranks=2), Trace)
         except InputError as error:
             refusals.append(str(error))
     assert len(refusals) > cases // 5
@@ -201,7 +201,7 @@ def test_files_that_are_not_there_or_folders(tmp_path: Path) -> None:
         (tmp_path / f"folder.{suffix}").mkdir()
         for name in ("none", "folder"):
             with pytest.raises(InputError, match=name):
-                read_any(tmp_path / f"{name}.{suffix}", ranks=2)
+                read_trace(tmp_path / f"{name}.{suffix}", ranks=2)
 
 
 def test_rows_that_a_recorder_has_not_filled_are_no_steps() -> None:
@@ -280,7 +280,7 @@ def test_a_record_named_many_times_is_refused() -> None:
 def test_pt_files_need_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(InputError, match=r"x\.pt: reading \.pt files needs PyTorch"):
-        read_any(tmp_path / "x.pt", ranks=2)
+        read_trace(tmp_path / "x.pt", ranks=2)
 
 
 def test_records_know_how_many_experts_a_token_has() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from railopt.base.errors import FormatError, InputError
-from railopt.moe.routing.files import from_load, read_any
+from railopt.moe.routing.files import from_load, read_trace
 from railopt.moe.routing.trace import Trace
 
 SHIPPED = Path(__file__).resolve().parents[4] / "experiments" / "traces"
@@ -178,7 +178,7 @@ def test_counts_from_choices_match_a_loop() -> None:
 
 def test_load_tensors(tmp_path: Path) -> None:
     np.save(tmp_path / "load.npy", np.array([[5, 2, 0], [1, 1, 9]]))
-    trace = read_any(tmp_path / "load.npy", ranks=2)
+    trace = read_trace(tmp_path / "load.npy", ranks=2)
     np.testing.assert_array_equal(trace.load[0], [[5, 2, 0], [1, 1, 9]])
     with pytest.raises(InputError, match="can't be negative"):
         from_load([[-1, 2]], ranks=2)
@@ -188,9 +188,9 @@ def test_load_tensors(tmp_path: Path) -> None:
         from_load([1, 2], ranks=2)
     np.save(tmp_path / "pickled.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(FormatError, match="not a plain array"):
-        read_any(tmp_path / "pickled.npy", ranks=2)
+        read_trace(tmp_path / "pickled.npy", ranks=2)
     with pytest.raises(InputError, match="unknown kind of trace"):
-        read_any(tmp_path / "x.csv", ranks=2)
+        read_trace(tmp_path / "x.csv", ranks=2)
 
 
 def test_the_shipped_traces_are_whole_and_small() -> None:
