@@ -1,4 +1,4 @@
-"""Time against bytes moved inside nodes: the certified front, and a point a policy."""
+"""Time against bytes moved inside nodes: the certified front, and one point per policy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Who am I among the nodes: rank, world size and the address of rank 0, from mpirun, srun, torchrun
-or a host list.
+"""This process among the others: rank, world size and the address of rank 0, from mpirun, srun,
+torchrun or a host list.
 """
 
 from __future__ import annotations
