@@ -32,7 +32,7 @@ from railopt.cli.common import (
     print_json,
     refuse_idle,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.cli.heartbeat import stage
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ IDLE = (
     Idle("evaluate", without=["iteration"]),
     Idle("window decay held_out rolling", beside=["iteration"]),
     Idle("replicas", beside=["planner=contiguous"], without=_SERVERS),
-    Idle("width", without=["gantt"]),
+    Idle("width title", without=["gantt"]),
     Idle("force", without=[*_SERVERS, "gantt"]),
 )
 
@@ -258,7 +258,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"draw the iteration's timeline before and after: {FORMATS_HELP}",
     )
-    add_width_argument(parser)
+    add_figure_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -391,7 +391,8 @@ def _save(args: argparse.Namespace, made: PlacementReport, layers: list[int]) ->
 
         lines = [side.timeline for side in made.sides.values()]
         names = ("before:\nnothing overlaps", f"after: {made.planner},\ncopies sent ahead")
-        figure = gantt(lines, names, width=figure_width(args, "gantt"))
+        width = figure_width(args, "gantt")
+        figure = gantt(lines, names, title=title_of(args), width=width)
         save_figure(figure, args.gantt, force=args.force)
         note(f"saved {args.gantt}")
     most = int(placement.holds.sum(axis=2).max())
