@@ -303,6 +303,15 @@ def read_text(path: str | os.PathLike[str], limit: int = MAX_TEXT) -> str:
         raise InputError(f"{name}: not the name of a file ({error})") from error
 
 
+def saved_digest(kind: str, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
+    """The digest that a value carries once it is saved: its file's kind and version count too."""
+    return digest(_named(kind, header), arrays)
+
+
+def _named(kind: str, header: Mapping[str, Any]) -> dict[str, Any]:
+    return {"railopt": kind, "version": VERSION, **header}
+
+
 def save_npz(
     path: str | os.PathLike[str],
     kind: str,
@@ -312,8 +321,7 @@ def save_npz(
     force: bool = False,
 ) -> None:
     """Save a value as a railopt `.npz` (see the module's docstring)."""
-    full = {"railopt": kind, "version": VERSION, **header}
-    full["digest"] = digest(full, arrays)
+    full = {**_named(kind, header), "digest": saved_digest(kind, header, arrays)}
     with (
         atomic_file(path, force=force) as file,
         zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,

@@ -15,7 +15,7 @@ from railopt.cli.common import (
     output_of,
     print_json,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.cli.launching import number_from
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
@@ -42,7 +42,7 @@ def _no_plan(args: argparse.Namespace) -> str:
 
 
 IDLE = (
-    Idle("force width", without=["figure"]),
+    Idle("force width title", without=["figure"]),
     Idle("metrics runs", beside=[_no_plan]),
     Idle("all", beside=["format=json"]),
 )
@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--figure", metavar="FILE", help=f"heat maps by node and rail: {FORMATS_HELP}"
     )
-    add_width_argument(parser)
+    add_figure_arguments(parser)
     add_output_arguments(parser)
 
 
@@ -125,7 +125,8 @@ def run(args: argparse.Namespace) -> int:
         from railopt.report.blame import blame_figure
         from railopt.report.saving import save_figure
 
-        save_figure(blame_figure(found, width=width), args.figure, force=args.force)
+        figure = blame_figure(found, title_of(args, found.verdict), width=width)
+        save_figure(figure, args.figure, force=args.force)
         note(f"saved {args.figure}")
     return 0
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, NoReturn
@@ -20,6 +18,7 @@ from railopt.base.arrays import kind_of
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS, Rows, lines, pick, render
 from railopt.base.units import MAX_CHARACTERS, parse_integer
+from railopt.cli.parsing import screen, wrapped
 from railopt.model import sources
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
 from railopt.model.tokens import Tokens
@@ -282,31 +281,6 @@ class Output(NamedTuple):
         else:
             about = title or (self.caption if self.form == "latex" else None)
             print(render(names, cells, about, form=self.form, left=sides), end="")
-
-
-def screen() -> int | None:
-    """Characters that a line may have: those of the terminal, or COLUMNS; None in a pipe."""
-    columns = shutil.get_terminal_size((0, 0)).columns
-    return max(40, columns) if columns else None
-
-
-def wrapped(text: str) -> str:
-    """The text in lines that fit the screen; a line that goes on is indented by two more."""
-    width = screen()
-    if width is None:
-        return text
-    return "\n".join(
-        line
-        if len(line) <= width
-        else textwrap.fill(
-            line,
-            width,
-            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for line in text.split("\n")
-    )
 
 
 def output_of(args: argparse.Namespace) -> Output:

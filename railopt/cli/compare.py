@@ -24,7 +24,7 @@ from railopt.cli.common import (
     output_of,
     print_json,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.model.fabric import Fabric, parse_nics
 from railopt.policies import KNOWN, POLICIES
 
@@ -41,7 +41,7 @@ faster on that fabric."""
 SHOWN, DRAWN = 8, 2  # NICs that are named in the answer, and in the title of the figure
 
 
-IDLE = (Idle("force width", without=["figure"]),)
+IDLE = (Idle("force width title", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy", help=f"policies, with commas between them: {KNOWN} (default: all)"
     )
     parser.add_argument("--figure", metavar="FILE", help=f"draw both times: {FORMATS_HELP}")
-    add_width_argument(parser)
+    add_figure_arguments(parser)
     add_output_arguments(parser)
 
 
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         from railopt.report.comparison import comparison_figure
         from railopt.report.saving import save_figure
 
-        title = f"{args.traffic}\n{changes_text(healthy, degraded, DRAWN)}"
+        title = title_of(args, f"{args.traffic}\n{changes_text(healthy, degraded, DRAWN)}")
         save_figure(comparison_figure(found, title, width=width), args.figure, force=args.force)
         note(f"saved {args.figure}")
     planned = all(found.best(name) is not None for name in ("healthy", "degraded"))

@@ -17,7 +17,7 @@ from railopt.cli.common import (
     output_of,
     print_json,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.workloads import moe
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"where the picture goes: {FORMATS_HELP} (default {PICTURE}, replaced if it is there)",
     )
-    add_width_argument(parser)
+    add_figure_arguments(parser)
     add_output_arguments(parser)
 
 
@@ -159,7 +159,7 @@ def _picture(reports: list[Outcome], args: argparse.Namespace, width: float) -> 
     from railopt.report.heatmap import load_maps, of_report
     from railopt.report.saving import save_figure
 
-    title = "NIC time over the lower bound, by policy"
+    title = title_of(args, "NIC time over the lower bound, by policy")
     figure = load_maps([of_report(report) for report in reports], title, width=width)
     save_figure(figure, args.output, force=args.force)
     return printable(args.output)

@@ -1,15 +1,23 @@
-"""What commands that draw share: --width, and names that are refused before any work is done."""
+"""What commands that draw share: --width, --title, and names that are refused before any work."""
 
 from __future__ import annotations
 
 import argparse
 
 from railopt.base.arrays import check_targets
-from railopt.base.errors import InputError
+from railopt.base.errors import InputError, printable
 from railopt.report.saving import figure_format
 from railopt.report.style import PAGE, WIDTHS, parse_width
 
 FORMATS_HELP = ".svg, .pdf or .png"
+
+
+def add_figure_arguments(parser: argparse.ArgumentParser) -> None:
+    """--width and --title."""
+    add_width_argument(parser)
+    parser.add_argument(
+        "--title", help='title of the figure, instead of the usual one; "" leaves it out'
+    )
 
 
 def add_width_argument(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +28,12 @@ def add_width_argument(parser: argparse.ArgumentParser) -> None:
         metavar="column|page|INCHES",
         help=f"how wide the figure is printed: {inches} or inches (default page)",
     )
+
+
+def title_of(args: argparse.Namespace, usual: str = "") -> str:
+    """The title of the figure: as --title gives it, else the usual one."""
+    text = usual if args.title is None else args.title
+    return "\n".join(printable(line, 1000) for line in text.split("\n"))
 
 
 def width_of(args: argparse.Namespace) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from railopt.answers.outliers import outlier_lines, outliers
-from railopt.base.arrays import check_targets
 from railopt.base.errors import InputError
 from railopt.cli.common import (
     Idle,
@@ -15,8 +14,9 @@ from railopt.cli.common import (
     note,
     print_json,
 )
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.report.node import node_figure, node_lines
-from railopt.report.saving import figure_format, save_figure
+from railopt.report.saving import save_figure
 
 EPILOG = """FABRIC is a description (.toml), a .topo of htsim, or the topology of one node: the XML
 of NCCL_TOPO_DUMP_FILE, or what nvidia-smi topo -m prints; without it, options describe the fabric.
@@ -29,7 +29,7 @@ example:
 
 
 SHOWN = 20  # slow NICs that are named
-IDLE = (Idle("force", without=["output"]),)
+IDLE = (Idle("force width title", without=["output"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--node", type=integer, default=0, help="the node whose NIC rates are shown (default 0)"
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="draw it into a file: .svg, .pdf or .png"
+        "-o", "--output", metavar="FILE", help=f"draw it into a file: {FORMATS_HELP}"
     )
+    add_figure_arguments(parser)
     add_fabric_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
@@ -52,13 +53,12 @@ def run(args: argparse.Namespace) -> int:
     if args.path is not None and args.fabric is not None:
         raise InputError("FABRIC and --fabric contradict each other: give one of them")
     args.fabric = args.path if args.fabric is None else args.fabric
-    if args.output is not None:
-        figure_format(args.output)
-        check_targets(args.output, force=args.force)
+    width = figure_width(args, "output")
     fabric, assumed = described_by(args, one_node=True)
     drawn, found = node_lines(fabric, args.node), outliers(fabric)
     if args.output is not None:
-        save_figure(node_figure(fabric, args.node), args.output, force=args.force)
+        figure = node_figure(fabric, args.node, title_of(args), width=width)
+        save_figure(figure, args.output, force=args.force)
         note(f"saved {args.output}")
     if args.json:
         rates = {"tx": fabric.tx[args.node], "rx": fabric.rx[args.node]}

@@ -19,7 +19,7 @@ from railopt.cli.common import (
     output_of,
     print_json,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.policies import KNOWN
 
 EPILOG = """examples:
@@ -33,7 +33,7 @@ least that divisible traffic takes to that of own NICs, but for times that a pol
 "least" it is."""
 
 
-IDLE = (Idle("force width", without=["output"]),)
+IDLE = (Idle("force width title", without=["output"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time for each bound; 0s: what plans of any time move (default 10s)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
-    add_width_argument(parser)
+    add_figure_arguments(parser)
     add_output_arguments(parser)
     add_fabric_arguments(parser)
 
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         from railopt.report.frontier import moved_against_time
         from railopt.report.saving import save_figure
 
-        title = f"{args.traffic}: time against bytes moved inside nodes"
+        title = title_of(args, f"{args.traffic}: time against bytes moved inside nodes")
         figure = moved_against_time(found, title, width=width)
         save_figure(figure, args.output, force=args.force)
         note(f"saved {args.output}")

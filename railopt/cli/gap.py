@@ -38,7 +38,7 @@ from railopt.cli.common import (
     print_json,
     seed,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.cli.progress import show, stage
 from railopt.policies import KNOWN
 
@@ -77,7 +77,7 @@ IDLE = (
     Idle(f"policy chunk {' '.join(FABRIC_FLAGS)}", beside=[_plans]),
     Idle("seed", beside=[_no_search]),
     Idle("force", without=["certificate", "figure"]),
-    Idle("width", without=["figure"]),
+    Idle("width title", without=["figure"]),
 )
 
 
@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--figure", metavar="FILE", help=f"draw gap against chunk size: {FORMATS_HELP}"
     )
-    add_width_argument(parser)
+    add_figure_arguments(parser)
     add_output_arguments(parser)
     add_fabric_arguments(parser)
 
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
     """One row per policy and chunk size; the exit code.  What took time to find is printed, even
     where files can't be written.
     """
-    width = figure_width(args, "figure", check=False) if args.figure or args.width else 0.0
+    width = figure_width(args, "figure", check=False)
     rows, interrupted = _found(args)
     said = [text for row in rows for text in row.report.notes] + ["interrupted"] * interrupted
     for text in dict.fromkeys(said):
@@ -296,6 +296,6 @@ def _figure(rows: list[GapRow], args: argparse.Namespace, width: float) -> None:
     lines = gap_lines(rows)
     if not lines:
         raise InputError("--figure: no bytes cross between nodes, there is nothing to draw")
-    figure = gap_against_chunk(lines, printable(args.traffic[0]), width=width)
+    figure = gap_against_chunk(lines, title_of(args, args.traffic[0]), width=width)
     save_figure(figure, args.figure, force=args.force)
     note(f"saved {args.figure}")

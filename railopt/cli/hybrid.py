@@ -15,7 +15,7 @@ from railopt.cli.common import (
     output_of,
     print_json,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.moe.hybrid import spec
 from railopt.moe.hybrid.answer import HybridAnswer, answer
 
@@ -25,7 +25,7 @@ EPILOG = """example:
   railopt hybrid spec.toml --sizes 4,1 --json"""
 
 
-IDLE = (Idle("force width", without=["figure"]),)
+IDLE = (Idle("force width title", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"what a block waits for, by domain size and ratio: {FORMATS_HELP}",
     )
-    add_width_argument(parser)
+    add_figure_arguments(parser)
     add_output_arguments(parser)
 
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         from railopt.report.hybrid_figure import latency_figure
         from railopt.report.saving import save_figure
 
-        figure = latency_figure(found.stream, found.best, width=width)
+        figure = latency_figure(found.stream, found.best, title_of(args), width=width)
         save_figure(figure, args.figure, force=args.force)
         note(f"saved {args.figure}")
     if args.format == "json":

@@ -15,7 +15,7 @@ from railopt import __version__
 from railopt.base.errors import BackendError, RailoptError, did_you_mean, printable
 from railopt.base.extras import PACKAGES, installed, missing
 from railopt.base.kernels import compile_mode
-from railopt.cli.parsing import MESSAGE, Parser, Version
+from railopt.cli.parsing import MESSAGE, Parser, Version, wrapped
 from railopt.cli.progress import heartbeat
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 EXIT_CODES = (
-    "exit codes: 0 done, 1 bad input or usage, 2 not proved or infeasible, 3 back-end missing "
+    "exit codes: 0 done, 1 bad input or usage, 2 not proved or infeasible, 3 back-end missing\n"
     "or crashed, 4 a check failed, 130 interrupted"
 )
 
@@ -169,7 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(message: str, code: int) -> int:
-    print(f"railopt: error: {printable(message, MESSAGE)}", file=sys.stderr)
+    text = f"railopt: error: {printable(message, MESSAGE)}"
+    print(wrapped(text) if sys.stderr.isatty() else text, file=sys.stderr)
     return code
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import sys
+import textwrap
 from typing import Any, NoReturn
 
 from railopt.base.errors import did_you_mean, printable
@@ -75,4 +77,30 @@ class Parser(argparse.ArgumentParser):
             choices = [word.strip("' ") for word in found[2].split(",")]
             message += did_you_mean(found[1], choices)
         self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog}: error: {printable(message, MESSAGE)}\n")
+        text = f"{self.prog}: error: {printable(message, MESSAGE)}"
+        self.exit(1, f"{wrapped(text) if sys.stderr.isatty() else text}\n")
+
+
+def screen() -> int | None:
+    """Characters that a line may have: those of the terminal, or COLUMNS; None in a pipe."""
+    columns = shutil.get_terminal_size((0, 0)).columns
+    return max(40, columns) if columns else None
+
+
+def wrapped(text: str) -> str:
+    """The text in lines that fit the screen; a line that goes on is indented by two more."""
+    width = screen()
+    if width is None:
+        return text
+    return "\n".join(
+        line
+        if len(line) <= width
+        else textwrap.fill(
+            line,
+            width,
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.split("\n")
+    )

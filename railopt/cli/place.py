@@ -32,7 +32,7 @@ from railopt.cli.common import (
     print_json,
     refuse_idle,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.cli.progress import stage
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ IDLE = (
     Idle("model_dim ffn", beside=["model"]),
     Idle("model_dim", without=["ffn"]),
     Idle("ffn", without=["model_dim"]),
-    Idle("width", without=["gantt"]),
+    Idle("width title", without=["gantt"]),
     Idle("force", without=[*_SERVERS, "gantt"]),
 )
 
@@ -275,7 +275,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"draw the iteration's timeline before and after: {FORMATS_HELP}",
     )
-    add_width_argument(parser)
+    add_figure_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -427,7 +427,8 @@ def _save(args: argparse.Namespace, made: PlacementReport, layers: list[int]) ->
 
         lines = [side.timeline for side in made.sides.values()]
         names = ("before:\nnothing overlaps", f"after: {made.planner},\ncopies sent ahead")
-        figure = gantt(lines, names, width=figure_width(args, "gantt"))
+        width = figure_width(args, "gantt")
+        figure = gantt(lines, names, title=title_of(args), width=width)
         save_figure(figure, args.gantt, force=args.force)
         note(f"saved {args.gantt}")
     most = int(placement.holds.sum(axis=2).max())

@@ -51,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--figures", metavar="DIR", help="write the figures as files too, SVG and PDF"
     )
     add_width_argument(parser)
-    parser.add_argument("--title", default="railopt report")
+    parser.add_argument(
+        "--title",
+        help="title of the page (default: the sweep's name), and of the files of --figures",
+    )
     parser.add_argument(
         "--json", action="store_true", help="print the data behind the figures as JSON too"
     )
@@ -61,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build the page, write it and the figures, print their data."""
     from railopt.report import page, rows
-    from railopt.report.figures import all_figures, files_of, save_all
+    from railopt.report.captioned import files_of, save_all
+    from railopt.report.figures import all_figures
     from railopt.symbolic import registry
 
     width = width_of(args)
@@ -89,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
     command = shlex.join(["railopt", "report", *args.results, *shown])
     theorems = tuple(registry.load().values())
     text = page.build(found, theorems, experiments, checked, command, args.title)
-    drawn = all_figures(found.rows, width=width) if args.figures or args.json else []
+    title = args.title or ""
+    drawn = all_figures(found.rows, width=width, title=title) if args.figures or args.json else []
     if args.figures:
         if Path(args.figures).is_dir():
             check_targets(args.output, *files_of(drawn, Path(args.figures)), force=args.force)

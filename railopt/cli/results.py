@@ -1,4 +1,4 @@
-"""`railopt results`: list, filter, merge and export the results of sweeps."""
+"""`railopt results`: list, filter, merge, draw and export the results of sweeps."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from railopt.base.errors import InputError
-from railopt.base.tables import duration, percent
+from railopt.base.errors import InputError, did_you_mean
+from railopt.base.tables import Quantity, duration, percent
 from railopt.base.units import parse_number, quoted
 from railopt.cli.common import (
     Idle,
@@ -17,23 +17,31 @@ from railopt.cli.common import (
     output_of,
     print_json,
 )
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.report.rows import checked
+from railopt.report.swept import ordered, parameters, swept, without
+from railopt.report.verdict import names
 from railopt.sweep import results
 
 EPILOG = """example:
   railopt results results
   railopt results results --where policy=lpt --where chunk=1MiB
+  railopt results results --plot gap.pdf --width column
+  railopt results results --plot gap.pdf --against chunk --where skew=0.8 --format latex
   railopt results results --failed
   railopt results node1 node2 --export all.parquet"""
 
 SHOWN = 40
 FAILED = ("nodes", "traffic", "chunk", "policy", "seed")
 GOOD = ("nodes", "rails", "traffic", "chunk", "policy", "seed")
-IF_SEVERAL = ("gpus", "link", "degrade", "limit_s", "threads", "simulate", "commit")
+IF_SEVERAL = ("gpus", "link", "degrade", "limit_s", "threads", "simulate", "commit", "sweep")
 """Shown where the rows differ in them."""
 
 
 IDLE = (
-    Idle("force", without=["export"]),
+    Idle("force", without=["export", "plot"]),
+    Idle("width title against", without=["plot"]),
+    Idle("failed export all", beside=["plot"]),
     Idle("format all", beside=["export"]),
     Idle("all", beside=["failed"]),  # which shows every row, as these formats do
     Idle("all", beside=["format!=text"]),
@@ -61,6 +69,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--export", metavar="FILE", help="write the rows: .jsonl (as they are), .csv or .parquet"
     )
     parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw the gap against the parameter that was swept, median and range over seeds: "
+        f"{FORMATS_HELP}; the table is then that of the figure",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="COLUMN",
+        help="the parameter that --plot draws (default: the one with the most values)",
+    )
+    add_figure_arguments(parser)
+    parser.add_argument(
         "--all", action="store_true", help=f"list every row, not only the first {SHOWN}"
     )
     add_format_arguments(parser)
@@ -69,26 +89,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     out = output_of(args)
+    width = figure_width(args, "plot")
     found = results.load(*args.places)
     if not found.rows and not (args.failed and found.failed):
         raise InputError(
             f"{quoted(', '.join(args.places))}: no good row in {found.files} files: "
             f"{len(found.failed)} failed (--failed says why), {found.torn} torn lines"
         )
+    if args.plot:
+        found = checked(found)
     chosen = found.failed if args.failed else found.rows
     conditions = [_condition(text) for text in args.where]
     wanted = dict(conditions)
     if len(wanted) < len(conditions):
         raise InputError("--where names a column twice: expected one value of each")
-    rows = list(results.where(chosen, wanted))
-    if args.export:
+    rows = _sorted(list(results.where(chosen, wanted)))
+    if args.plot:
+        _plot(rows, args, width, out)
+    elif args.export:
         results.export(rows, args.export, force=args.force)
         note(f"saved {len(rows)} rows in {args.export}")
     elif args.format == "json":
         print_json([results.flat(row) for row in rows])
     elif args.failed:
-        names = (*FAILED, *_several(rows))
-        out.table([*names, "error"], [[*_instance(row, names), row["error"]] for row in rows])
+        columns, cells = _told(rows, (*FAILED, *_several(rows)))
+        errors = [[*told, row["error"]] for told, row in zip(cells, rows, strict=True)]
+        out.table([*columns, "error"], errors)
     else:
         _print(rows, SHOWN if out.form == "text" and not args.all else None, out)
     note(
@@ -98,24 +124,87 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _plot(rows: list[results.Row], args: argparse.Namespace, width: float, out: Output) -> None:
+    """Draw the gap against a parameter, and print what the figure shows."""
+    from railopt.report.gap_figures import gap_against
+    from railopt.report.saving import save_figure
+
+    varied = {parameter.name: parameter for parameter in swept(rows)}
+    if args.against is not None and args.against not in varied:
+        raise InputError(
+            f"--against {quoted(args.against)}: these rows differ in "
+            f"{', '.join(varied) or 'no parameter'}{did_you_mean(args.against, varied)}"
+        )
+    if not varied:
+        raise InputError(
+            f"--plot: {len(rows)} rows that differ in no parameter, but in policy and seed at "
+            "most: there is nothing to draw a gap against"
+        )
+    parameter = varied[args.against] if args.against else next(iter(varied.values()))
+    title = title_of(args, ", ".join(names(rows)))
+    made = gap_against(rows, parameter, width=width, title=title)
+    save_figure(made.drawing, args.plot, force=args.force)
+    others = [name for name in varied if name != parameter.name]
+    cells = [[*row[:3], *(Quantity(f"{gap:.3g}", gap) for gap in row[3:])] for row in made.rows]
+    out._replace(caption=made.caption).table(made.columns, cells, left=1)
+    note(f"saved {args.plot}: {made.title[0].lower()}{made.title[1:]}. {made.caption}")
+    if others:
+        fixed = f"--where {others[0]}=VALUE keeps one value, --against {others[0]} draws it"
+        note(f"the rows differ in {', '.join(others)} too: {fixed}")
+
+
 def _print(rows: list[results.Row], most: int | None, out: Output) -> None:
-    shown = rows[:most]
-    names = (*GOOD, *_several(shown))
-    out.table(
-        [*names, "time", "gap %", "optimum", "worst"],
+    """The rows, the first `most` of them; columns in which none differ only with --wide."""
+    columns, cells = _told(rows, (*GOOD, *_several(rows)))
+    same = [name for i, name in enumerate(columns) if len({str(row[i]) for row in cells}) == 1]
+    hidden = [name for name in same if name != "policy"] if len(rows) > 1 else []
+    if hidden and out.names is None and not out.wide and out.form != "csv":
+        values = (f"{name} {cells[0][columns.index(name)]}" for name in hidden)
+        out.say(f"in every row: {', '.join(values)}")
+    found = [
         [
-            [
-                *_instance(row, names),
-                duration(parse_number(row["value"])),
-                percent(parse_number(row["gap"])),
-                row.get("optimum", ""),
-                row.get("worst_side", ""),
-            ]
-            for row in shown
-        ],
-    )
-    if len(shown) < len(rows):
-        note(f"... and {len(rows) - len(shown)} more (--all)")
+            duration(parse_number(row["value"])),
+            percent(parse_number(row["gap"])),
+            row.get("optimum", ""),
+            row.get("worst_side", ""),
+        ]
+        for row in rows
+    ]
+    table = [[*told, *more] for told, more in zip(cells, found, strict=True)][:most]
+    out.table([*columns, "time", "gap %", "optimum", "worst"], table, more=hidden)
+    if len(table) < len(rows):
+        note(f"... and {len(rows) - len(table)} more (--all)")
+
+
+def _told(rows: list[results.Row], names: Sequence[str]) -> tuple[list[str], list[list[Any]]]:
+    """Columns that tell rows apart, and their values; parameters of workloads that vary stand
+    beside what is left of the traffic.
+    """
+    found = parameters(rows)
+    place = list(names).index("traffic") + 1
+    columns = [*names[:place], *found, *names[place:]]
+    cells = []
+    for i, row in enumerate(rows):
+        said = {name: values[i] for name, values in found.items()}
+        flat = results.flat(row)
+        traffic = without(str(flat.get("traffic", "")), list(found))
+        cells.append([({**flat, **said, "traffic": traffic}).get(name, "") for name in columns])
+    return columns, cells
+
+
+def _sorted(rows: list[results.Row]) -> list[results.Row]:
+    """By what tells them apart, each column in its natural order."""
+    columns, cells = _told(rows, (*GOOD, *_several(rows)))
+    plain = [
+        [cell if isinstance(cell, str | int | float) else str(cell) for cell in row]
+        for row in cells
+    ]
+    ranks = [
+        {value: rank for rank, value in enumerate(ordered(column, name))}
+        for name, column in zip(columns, zip(*plain, strict=True), strict=True)
+    ]
+    places = [[rank[cell] for rank, cell in zip(ranks, row, strict=True)] for row in plain]
+    return [rows[i] for i in sorted(range(len(rows)), key=places.__getitem__)]
 
 
 def _several(rows: list[results.Row]) -> list[str]:
@@ -123,11 +212,6 @@ def _several(rows: list[results.Row]) -> list[str]:
     return [
         name for name in IF_SEVERAL if len({str(results.flat(row).get(name)) for row in rows}) > 1
     ]
-
-
-def _instance(row: results.Row, names: Sequence[str]) -> list[Any]:
-    columns = results.flat(row)
-    return [columns.get(name, "") for name in names]
 
 
 def _condition(text: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from railopt.base.errors import InputError
 from railopt.base.tables import Quantity, duration, size
 from railopt.base.units import format_time, parse_number, parse_time, seconds
 from railopt.cli import common
-from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
@@ -74,8 +74,8 @@ IDLE = (
     common.Idle("policy chunk scale_up", beside=["balancer"]),
     common.Idle("seed", beside=[_draws_nothing]),
     common.Idle("force", without=["timeline", "export"]),
-    common.Idle("width", without=["timeline"]),
-    common.Idle("width", beside=[_traced]),
+    common.Idle("width title", without=["timeline"]),
+    common.Idle("width title", beside=[_traced]),
     common.Idle("replan_after", without=["replan"]),
 )
 
@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"draw rail by time: {FORMATS_HELP}; or .json: trace events for Perfetto",
     )
-    add_width_argument(parser)
+    add_figure_arguments(parser)
     parser.add_argument(
         "--export", metavar="DIR", help="write the same run for htsim: run.cm and fabric.topo"
     )
@@ -191,7 +191,9 @@ def run(args: argparse.Namespace) -> int:
         if traced:
             save_trace(timeline, args.timeline, force=args.force)
         else:
-            save_figure(timeline_figure(timeline, width=width), args.timeline, force=args.force)
+            title = None if args.title is None else title_of(args)
+            figure = timeline_figure(timeline, title, width=width)
+            save_figure(figure, args.timeline, force=args.force)
         common.note(f"wrote {args.timeline}")
     found = {**setting, **summary(timeline, what), **replans}
     if replans:

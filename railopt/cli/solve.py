@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 
 from railopt.base.arrays import check_suffix, check_targets, kind_of
 from railopt.base.errors import BackendError, NotProved
@@ -25,7 +24,6 @@ from railopt.cli.common import (
     seed,
 )
 from railopt.cli.progress import show, stage
-from railopt.evidence.certificate import INLINE
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
@@ -89,9 +87,7 @@ def run(args: argparse.Namespace) -> int:
     check_suffix(args.output, "plan")
     limit_s, backend = float(seconds(parse_time(args.limit or "10s"))), args.backend or "native"
     fabric, chunks = _problem(args)
-    beside = Path(args.certificate).with_suffix(".plan.npz") if args.certificate else None
-    targets = args.output, args.certificate, args.write_model
-    check_targets(*targets, beside if len(chunks) > INLINE else None, force=args.force)
+    check_targets(args.output, args.certificate, args.write_model, force=args.force)
     if args.write_model:
         write_model(fabric, chunks, args.write_model, force=args.force)
         note(f"wrote {args.write_model}")

@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(summary._asdict())
     note(
-        f"{sweep.name}: {summary.done} done, {summary.skipped} were there already, "
-        f"{summary.failed} failed, of {summary.total} -> {args.output}"
+        f"{printable(sweep.name or 'sweep')}: {summary.done} done, {summary.skipped} were there "
+        f"already, {summary.failed} failed, of {summary.total} -> {args.output}"
         + ("; interrupted: run it again to go on" if summary.interrupted else "")
     )
     for reason, count in list(summary.reasons.items())[:REASONS_SHOWN]:

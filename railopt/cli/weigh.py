@@ -20,7 +20,7 @@ from railopt.cli.common import (
     positive,
     print_json,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.cli.progress import stage
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ over these copies.  Copies are sent and their gradients added up in every iterat
 beside the compute.  What loses on the last step that plans see is left out of the rows after it.
 "experts" is not held to the slots; the last line is."""
 
-IDLE = (Idle("force width", without=["output"]),)
+IDLE = (Idle("force width title", without=["output"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="each mechanism by itself; their gains overlap and do not add up",
     )
-    parser.add_argument("--policy", default="even-excess", help=f"of the rails: {KNOWN}")
+    parser.add_argument(
+        "--policy",
+        default="even-excess",
+        help=f"policy of the rails, one of {KNOWN} (default even-excess)",
+    )
     parser.add_argument(
         "--spare", type=integer, default=1, help="slots for copies on every GPU (default 1)"
     )
@@ -71,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
     parser.add_argument("--top-k", type=positive, help="experts per token, for .pt and .npy")
     parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
-    add_width_argument(parser)
+    add_figure_arguments(parser)
     add_output_arguments(parser)
     add_fabric_arguments(parser)
 
@@ -105,7 +109,8 @@ def run(args: argparse.Namespace) -> int:
         from railopt.report.saving import save_figure
         from railopt.report.waterfall import waterfall
 
-        save_figure(waterfall(found, width=width), args.output, force=args.force)
+        title = title_of(args, f"{args.trace}: what each mechanism is worth")
+        save_figure(waterfall(found, title, width=width), args.output, force=args.force)
         note(f"saved {args.output}")
     return 0
 

@@ -54,7 +54,7 @@ from typing import Any
 import numpy as np
 
 from railopt.base import archive
-from railopt.base.arrays import Ints, whole_number, write_atomic
+from railopt.base.arrays import Ints, check_targets, whole_number, write_atomic
 from railopt.base.errors import CheckFailed, FormatError, InputError, printable
 from railopt.base.units import quoted
 from railopt.checker import MEMORY, Rejected, Verdict, check_certificate, fraction, parsed
@@ -321,22 +321,17 @@ def save_certificate(
     best: Plan | None = None,
     force: bool = False,
 ) -> list[Path]:
-    """Write a certificate; one of more than `INLINE` chunks names plan files that are written
-    beside it, NAME.plan.npz and, for another best plan, NAME.best.npz.  The files written.
+    """Write a certificate; one of more than `INLINE` chunks names the plan's file beside it, and
+    that of the best plan where it is another (see `_beside`).  The certificate's file and those.
     """
     target = Path(path)
     if len(plan.chunks) <= INLINE:
         certify(plan, bracket, best).save(target, force=force)
         return [target]
     better = _better(plan, best)
-    plans = {target.with_suffix(".plan.npz"): plan}
-    if better is not None:
-        plans[target.with_suffix(".best.npz")] = better
-    written = [target, *plans]
-    _absent(written, force)
-    for file, made in plans.items():
-        made.save(file, force=force)
-    here, *others = [{"file": file.name, "digest": plan_digest(file)} for file in plans]
+    check_targets(target, force=force)
+    files = [_beside(target, made, force) for made in (plan, better) if made is not None]
+    here, *others = [{"file": file.name, "digest": plan_digest(file)} for file in files]
     Certificate(
         {**_problem(plan), "plan": here},
         *witnessed(bracket),
@@ -345,7 +340,7 @@ def save_certificate(
         None if better is None else better.makespan,
         others[0] if others else {},
     ).save(target, force=force)
-    return written
+    return [target, *files]
 
 
 def save_moved(
@@ -357,29 +352,33 @@ def save_moved(
     force: bool = False,
 ) -> list[Path]:
     """Write a certificate of what a plan moves (see `Certificate.moved`); one of more than `INLINE`
-    chunks names a plan file beside it, NAME.plan.npz.  The files written.
+    chunks names the plan's file beside it (see `_beside`).  The certificate's file and that.
     """
     target = Path(path)
     if len(plan.chunks) <= INLINE:
         Certificate.moved(plan, time, bound, witness).save(target, force=force)
         return [target]
-    file = target.with_suffix(".plan.npz")
-    _absent([target, file], force)
-    plan.save(file, force=force)
+    check_targets(target, force=force)
+    file = _beside(target, plan, force)
     named = {"file": file.name, "digest": plan_digest(file)}
     problem, value = {**_inside(plan.fabric, time), "plan": named}, Fraction(plan.moved)
     Certificate(problem, Fraction(bound), witness, value).save(target, force=force)
     return [target, file]
 
 
-def _absent(files: Sequence[Path], force: bool) -> None:
-    """Refuse files that exist, but with force, before the first of several is written."""
-    for file in files:
-        if file.exists() and not force:
-            raise InputError(
-                f"{printable(file)} exists: give another name, or --force (force=True) to replace "
-                f"it"
-            )
+def _beside(certificate: Path, plan: Plan, force: bool) -> Path:
+    """The file of a plan beside a certificate, DIGEST.plan.npz, so that certificates of one folder
+    that share a plan share its file; one that is there is written again only with `force`, or where
+    it is another plan's or damaged.
+    """
+    file = certificate.with_name(f"{plan.saved_digest}.plan.npz")
+    try:
+        there = file.exists() and plan_digest(file) == plan.saved_digest
+    except InputError:
+        there = False
+    if force or not there:
+        plan.save(file, force=True)
+    return file
 
 
 def _better(plan: Plan, best: Plan | None) -> Plan | None:

@@ -23,6 +23,7 @@ from railopt.base.arrays import (
     load_npz,
     require_type,
     save_npz,
+    saved_digest,
     write_atomic,
 )
 from railopt.base.errors import FOREIGN, FormatError, InputError, printable
@@ -180,6 +181,11 @@ class Plan(Value):
     @cached_property
     def digest(self) -> str:
         return digest(*self._content())
+
+    @cached_property
+    def saved_digest(self) -> str:
+        """The digest in the header of its file, by which certificates name it."""
+        return saved_digest("plan", *self._content())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Plan) and self.digest == other.digest

@@ -28,7 +28,7 @@ import numpy as np
 from railopt.base.arrays import MAX_TOTAL, Floats, Ints
 from railopt.base.dice import Dice, exp, falling, ln
 from railopt.base.errors import InputError, did_you_mean
-from railopt.base.units import parse_bytes, parse_integer, parse_number, quoted
+from railopt.base.units import INT64_MAX, parse_bytes, parse_integer, parse_number, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.published import fast_random, fast_zipf, prophet
 from railopt.model.routed import (
@@ -288,6 +288,44 @@ def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic | Tokens:
     return found.made() if isinstance(found, Routed) else found
 
 
+def parameters(spec: str) -> dict[str, Any]:
+    """Parameters that a spec gives, by name, numbers as numbers; none where it names no workload
+    (a file), and without those that the workload does not know.
+    """
+    name, _, rest = spec.partition(":")
+    if name not in WORKLOADS:
+        return {}
+    known, items = _known(name), (item.partition("=") for item in rest.split(","))
+    return {key: _read(text) for key, equals, text in items if equals and key in known}
+
+
+def default(spec: str, name: str) -> Any:
+    """What a parameter is where a spec does not give it; None where its workload has none."""
+    workload = spec.partition(":")[0]
+    found = _known(workload).get(name) if workload in WORKLOADS else None
+    return _read(found) if isinstance(found, str) else found
+
+
+def _known(name: str) -> dict[str, Any]:
+    """The parameters of a workload and their defaults."""
+    return {
+        key: p.default
+        for key, p in inspect.signature(WORKLOADS[name]).parameters.items()
+        if p.kind is p.KEYWORD_ONLY
+    }
+
+
+def _read(text: str) -> int | float | str:
+    """A number that a spec gives; as text what is none."""
+    try:
+        number = parse_number(text)
+    except InputError:
+        return text
+    if abs(number) > INT64_MAX:
+        return text
+    return number.numerator if number.denominator == 1 else float(number)
+
+
 def workload(spec: str, fabric: Fabric, **more: Any) -> Traffic | Routed:
     """As `from_spec`, but routing stays routing: which tokens choose which experts."""
     name, _, rest = spec.partition(":")
@@ -296,11 +334,7 @@ def workload(spec: str, fabric: Fabric, **more: Any) -> Traffic | Routed:
             f"unknown workload {quoted(name)}; known workloads: {', '.join(WORKLOADS)}"
             f"{did_you_mean(name, WORKLOADS)}"
         )
-    known = {
-        key: p.default
-        for key, p in inspect.signature(WORKLOADS[name]).parameters.items()
-        if p.kind is p.KEYWORD_ONLY
-    }
+    known = _known(name)
     options: dict[str, Any] = {}
     for item in filter(None, rest.split(",")):
         key, equals, text = item.partition("=")

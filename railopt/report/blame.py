@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import fill
 from typing import Any
 
 from railopt.answers.blame import Blame
@@ -10,13 +9,11 @@ from railopt.model.fabric import SIDES
 from railopt.report.heatmap import NicLoads, load_maps, over
 from railopt.report.style import PAGE
 
-CHARACTERS = 14  # of a title, an inch
 
-
-def blame_figure(found: Blame, *, width: float = PAGE) -> Any:
+def blame_figure(found: Blame, title: str | None = None, *, width: float = PAGE) -> Any:
     """A figure: each NIC's time over the bound of any plan, as planned and as counted."""
     fabric, bound = found.fabric, found.bound
     planned = (over(found.planned(side), fabric.rates(side), bound) for side in SIDES)
     counted = (found.times(side) / float(bound) for side in SIDES)
     maps = [NicLoads("planned", *planned), NicLoads("counted", *counted)]
-    return load_maps(maps, fill(found.verdict, int(CHARACTERS * width)), width=width)
+    return load_maps(maps, found.verdict if title is None else title, width=width)

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from railopt.answers.compare import Comparison
-from railopt.report.style import INK, PAGE, blank, legend_above, look, printed
+from railopt.report.style import INK, PAGE, blank, legend_above, look, printed, set_title
 
 PALE = 0.4
 LINES = {"healthy": ":", "degraded": "--"}
@@ -37,7 +37,7 @@ def comparison_figure(found: Comparison, title: str = "", *, width: float = PAGE
     axis.set_yticks(range(len(found.costs)), [cost.policy for cost in reversed(found.costs)])
     axis.set_xlabel("time, us")
     axis.set_xlim(left=0)
-    axis.set_title(title)
+    set_title(axis, title, width)
     entries = {
         "healthy": Patch(color="0.4", alpha=PALE),
         "degraded": Patch(color="0.4"),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from textwrap import fill
 from typing import Any
 
 from railopt.answers.frontier import Frontier
 from railopt.base.units import format_time
-from railopt.report.style import PAGE, blank, legend_above, line, printed
+from railopt.report.style import PAGE, blank, legend_above, line, printed, set_title
 
-CHARACTERS = 13  # of a title, an inch
 LEFT = 0.1  # % of the time that is drawn below the least
 
 
@@ -57,5 +55,5 @@ def moved_against_time(found: Frontier, title: str = "", *, width: float = PAGE)
     axis.grid(True)
     handles, labels = axis.get_legend_handles_labels()
     legend_above(figure, labels, handles)
-    axis.set_title(fill(title, int(CHARACTERS * width)))
+    set_title(axis, title, width)
     return figure

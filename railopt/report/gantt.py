@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from railopt.moe.iteration.timeline import IterationTimeline
-from railopt.report.style import PAGE, blank, legend_above, printed
+from railopt.report.style import PAGE, blank, legend_above, printed, set_title
 
 # operation -> colour and what it is
 OPERATIONS = {
@@ -56,8 +56,7 @@ def gantt(
     seen = {event.operation for event in events if event.end_ps > event.start_ps}
     legend = {text: colour for name, (colour, text) in OPERATIONS.items() if name in seen}
     legend_above(figure, list(legend), [Patch(color=colour) for colour in legend.values()])
-    if title:
-        axes.set_title(title)
+    set_title(axes, title, width)
     return figure
 
 

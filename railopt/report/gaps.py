@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, log2, log10
+from math import log2
 from typing import Any
 
 from railopt.base.units import format_bytes
-from railopt.report.style import PAGE, apart, blank, legend_above, line, number, printed
+from railopt.report.style import (
+    PAGE,
+    apart,
+    blank,
+    gap_axis,
+    legend_above,
+    line,
+    printed,
+    set_title,
+)
 
 
 @printed
@@ -18,32 +27,30 @@ def gap_against_chunk(
     *,
     width: float = PAGE,
 ) -> Any:
-    """A figure: for each policy its (chunk bytes, gap in %) points, both axes logarithmic; a gap of
-    0 sits on the floor, a power of 10 below all others.
+    """A figure: for each policy its (chunk bytes, gap in %) points, gaps as `gap_axis` draws them.
 
     spread: for a policy, (chunk bytes, low %, high %) drawn as a band.
     """
     figure, axes = blank(width, max(2.6, 0.55 * width))
     axis = axes[0, 0]
-    positive = [gap for points in lines.values() for _, gap in points if gap > 0]
-    floor = 10.0 ** (ceil(log10(min(positive, default=1))) - 1)
     for policy, points in lines.items():
         chunks, gaps = zip(*sorted(points), strict=True) if points else ((), ())
-        axis.plot(chunks, [max(gap, floor) for gap in gaps], **line(policy), clip_on=False)
+        axis.plot(chunks, gaps, **line(policy), clip_on=False)
         if spread and policy in spread:
             chunks, low, high = zip(*sorted(spread[policy]), strict=True)
-            edges = ([max(gap, floor) for gap in side] for side in (low, high))
-            axis.fill_between(chunks, *edges, color=line(policy)["color"], alpha=0.15, linewidth=0)
+            axis.fill_between(
+                chunks, low, high, color=line(policy)["color"], alpha=0.15, linewidth=0
+            )
     axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
     axis.set(xlabel="largest chunk", ylabel="gap above the certified bound, %")
-    axis.yaxis.set_major_formatter(lambda gap, _: number(gap) if gap > floor else "0")
-    axis.set_ylim(bottom=floor)
+    shown = [gap for points in lines.values() for _, gap in points]
+    shown += [gap for points in (spread or {}).values() for point in points for gap in point[1:]]
+    gap_axis(axis, "y", shown)
     axis.grid(True)
     sizes = {log2(chunk): chunk for points in lines.values() for chunk, _ in points}
     ticks = [sizes[place] for place in apart(sorted(sizes), 0.5 / width)]
     axis.set_xticks(ticks, [format_bytes(chunk) for chunk in ticks])
     axis.minorticks_off()
     legend_above(figure, list(lines))
-    axis.set_title(title)
+    set_title(axis, title, width)
     return figure

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Floats, Ints
-from railopt.report.style import PAGE, blank, grid_of, printed
+from railopt.report.style import PAGE, blank, grid_of, printed, wrapped_name, wrapped_title
 from railopt.solver.outcome import Outcome
 from railopt.sweep.results import Row
 from railopt.sweep.spec import fabric_of
 
 SIDES = ("send", "recv")
-LIMIT = 1.25
-"""Where the colours end: a NIC this far above the bound is as dark as any that is slower."""
+LIMIT = 2
+"""Where the colours end: a NIC at so many times the bound is as dark as any that is slower."""
 MAX_TICKS = 5  # of an axis
 
 
@@ -54,18 +54,19 @@ def over(loads: Ints, rates: Ints, bound: Fraction) -> Floats:
 
 @printed
 def load_maps(plans: Sequence[NicLoads], title: str = "", *, width: float = PAGE) -> Any:
-    """A figure: red is above the bound, blue below it; a frame marks the slowest NIC, whose
-    multiple of the bound stands in the title.
+    """A figure: red is above the bound, blue below it, on one linear scale; a frame marks the
+    slowest NIC, whose multiple of the bound stands in the title.
     """
-    from matplotlib.colors import TwoSlopeNorm
+    from matplotlib.colors import Normalize
 
+    title = wrapped_title(title, width)
     rows, columns = grid_of(len(plans), width, 1.35)
     figure, grid = blank(width, 2.1 * rows + 0.8 + 0.15 * title.count("\n"), 2 * rows, columns)
     if title:
         figure.suptitle(title)
     for axis in grid.flat:
         axis.set_axis_off()
-    norm = TwoSlopeNorm(1, 0, LIMIT)
+    norm = Normalize(0, LIMIT)
     image = None
     for place, plan in enumerate(plans):
         row, column = divmod(place, columns)
@@ -78,14 +79,14 @@ def load_maps(plans: Sequence[NicLoads], title: str = "", *, width: float = PAGE
             if line == 0:
                 axis.set_xticks([])
             slowest = np.nanmax(getattr(plan, side), initial=0)
-            name = f"{plan.policy}\n" if line == 0 else ""
+            name = f"{wrapped_name(plan.policy, width / columns)}\n" if line == 0 else ""
             axis.set_title(f"{name}{side}: max {slowest:.2f}")
             axis.tick_params(pad=1)
             axis.set(ylabel="node" if column == 0 else "", xlabel="rail" if line else "")
     if image is not None:
         bar = figure.colorbar(
             image, ax=grid[-1], location="bottom", extend="max", aspect=75, shrink=0.9, pad=0.04,
-            ticks=[0, 0.25, 0.5, 0.75, 1, 1.1, 1.2],
+            ticks=[0, 0.5, 1, 1.5, 2],
         )  # fmt: skip
         bar.set_label("time of the NIC / lower bound (framed: the slowest NIC)")
         bar.ax.xaxis.set_major_formatter("{x:g}")

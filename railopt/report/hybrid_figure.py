@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from railopt.moe.hybrid import stream as model
-from railopt.report.style import PAGE, blank, legend_above, printed
+from railopt.report.style import PAGE, blank, legend_above, printed, set_title
 
 GREY, BLUE, PLUM = "#c8c8c8", "#0072b2", "#962d78"
 # part -> how its bar is filled; what travels under computation is hatched on it
@@ -39,7 +39,9 @@ def parts(stream: model.Stream, found: model.Latency) -> dict[str, Fraction]:
 
 
 @printed
-def latency_figure(stream: model.Stream, best: model.BestDomains, *, width: float = PAGE) -> Any:
+def latency_figure(
+    stream: model.Stream, best: model.BestDomains, title: str = "", *, width: float = PAGE
+) -> Any:
     """Stacked bars, one a domain size S at the outermost level, the other levels at their optimum;
     below each S its p, the share of data still sent.  A star marks the optimum.
     """
@@ -72,6 +74,7 @@ def latency_figure(stream: model.Stream, best: model.BestDomains, *, width: floa
     axis.set_ylabel("time of a block, ms")
     seen = [name for name in PARTS if any(times[name] for times in stacks)]
     legend_above(figure, seen, [Patch(**PARTS[name], linewidth=0) for name in seen])
+    set_title(axis, title, width)
     return figure
 
 

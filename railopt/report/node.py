@@ -12,8 +12,10 @@ from railopt.base.errors import InputError
 from railopt.base.units import format_rate
 from railopt.model.fabric import Fabric
 from railopt.model.inside import Inside
+from railopt.report.style import INK, PAGE, blank, printed, set_title
 
 MOST = 128  # GPUs or NICs of a figure
+WORD, RATE = 0.5, 0.75  # inches that "rail 0" and a rate need
 GPU, NIC, DEAD, LINE = "#4c72b0", "#55a868", "#c44e52", "#8c8c8c"
 
 
@@ -101,42 +103,50 @@ def _far(fabric: Fabric) -> Iterator[str]:
     yield "bytes for a far NIC are staged over scale-up at its first GPU, never put on it directly"
 
 
-def node_figure(fabric: Fabric, node: int = 0) -> Any:
+@printed
+def node_figure(fabric: Fabric, node: int = 0, title: str = "", *, width: float = PAGE) -> Any:
     """A figure: scale-up above the GPUs, each with a line to every NIC that it is near."""
-    from matplotlib.figure import Figure
-
     whole_number(node, "node", 0, fabric.nodes - 1)
-    if max(fabric.gpus, fabric.rails) > MOST:
+    most = max(fabric.gpus, fabric.rails)
+    if most > MOST:
         raise InputError(
             f"{fabric.gpus} GPUs and {fabric.rails} rails per node: a figure has at most {MOST} of "
             f"each; the text has all"
         )
-    width = max(4, fabric.gpus, fabric.rails)
-    figure = Figure(figsize=(1 + 1.05 * width, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, grid = blank(width, 2.6)
+    axes = grid[0, 0]
     axes.set_axis_off()
-    axes.set_xlim(0, width)
-    axes.set_ylim(0, 3.3)
-    gpus = [width * (g + 0.5) / fabric.gpus for g in range(fabric.gpus)]
-    nics = [width * (n + 0.5) / fabric.rails for n in range(fabric.rails)]
-    _box(axes, width / 2, 3, f"scale-up: {_scaleup(fabric)}", LINE, width - 0.1)
+    axes.set(xlim=(0, 1), ylim=(-0.3, 3.3))
+    gpus = [(g + 0.5) / fabric.gpus for g in range(fabric.gpus)]
+    nics = [(n + 0.5) / fabric.rails for n in range(fabric.rails)]
+    _box(axes, (0.5, 3), f"scale-up: {_scaleup(fabric)}", LINE, 0.99)
+    room = width / most  # inches of a box
+    between = " " if room >= WORD else "\n"
     for gpu, x in enumerate(gpus):
         axes.plot([x, x], [2, 3], color=LINE, zorder=1)
         for rail in np.flatnonzero(fabric.node.near[gpu]).tolist():
-            axes.plot([x, nics[rail]], [2, 0.9], color="black", zorder=1)
-        _box(axes, x, 2, f"GPU {gpu}", GPU)
+            axes.plot([x, nics[rail]], [2, 0.9], color=INK, zorder=1)
+        _box(axes, (x, 2), f"GPU{between}{gpu}", GPU, 0.84 / most)
     for rail, x in enumerate(nics):
         dead = not (fabric.tx[node, rail] and fabric.rx[node, rail])
-        _box(axes, x, 0.9, f"rail {rail}", DEAD if dead else NIC)
+        _box(
+            axes,
+            (x, 0.9),
+            f"rail{between}{rail}",
+            DEAD if dead else NIC,
+            0.84 / most,
+        )
         text = _rate(fabric, node, rail).replace(", ", "\n")
-        axes.text(x, 0.5, text, ha="center", va="top", fontsize=8)
+        turn = 90 if width / fabric.rails < RATE else 0
+        axes.text(x, 0.55, text, ha="center", va="top", rotation=turn)
+    set_title(axes, title, width)
     return figure
 
 
-def _box(axes: Any, x: float, y: float, text: str, color: str, width: float = 0.84) -> None:
-    from matplotlib.patches import FancyBboxPatch
+def _box(axes: Any, centre: tuple[float, float], text: str, color: str, width: float) -> None:
+    from matplotlib.patches import Rectangle
 
-    style = "round,pad=0,rounding_size=0.08"
+    x, y = centre
     corner, height = (x - width / 2, y - 0.22), 0.44
-    axes.add_patch(FancyBboxPatch(corner, width, height, style, fc=color, ec="none", zorder=2))
-    axes.text(x, y, text, ha="center", va="center", color="white", fontsize=9, zorder=3)
+    axes.add_patch(Rectangle(corner, width, height, fc=color, ec="none", zorder=2))
+    axes.text(x, y, text, ha="center", va="center", color="white", zorder=3)

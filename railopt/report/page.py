@@ -22,10 +22,12 @@ from railopt import __version__
 from railopt.answers.check import Checked, check_all, word
 from railopt.base.arrays import read_text
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.report.figures import Figure, all_figures, order, svg
+from railopt.report.captioned import Figure, svg
+from railopt.report.figures import all_figures
 from railopt.report.nodes import filters, node_view
 from railopt.report.style import WIDTHS
-from railopt.report.verdict import asked, verdict
+from railopt.report.swept import of_column, order, parameters, swept, without
+from railopt.report.verdict import asked, names, verdict
 from railopt.sweep.results import Results, Row
 from railopt.symbolic.registry import Theorem
 
@@ -40,10 +42,10 @@ def build(
     experiments: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     certificates: Checked | None = None,
     command: str = "railopt report",
-    title: str = "railopt report",
+    title: str | None = None,
 ) -> str:
     """The page's text.  `experiments`: by name, the comparisons of its results.json;
-    `certificates`: what a checker said of files.
+    `certificates`: what a checker said of files; `title`: the sweep's name if none is given.
     """
     parts = [
         ("asked", "What was asked", _asked(results)),
@@ -79,7 +81,8 @@ def build(
     assets = {
         name: files("railopt.report").joinpath(name).read_text() for name in ("page.css", "page.js")
     }
-    name, made_by = escape(printable(title)), escape(printable(command, 1000))
+    heading = ", ".join(names(results.rows)) or "railopt report" if title is None else title
+    name, made_by = escape(printable(heading)), escape(printable(command, 1000))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -232,20 +235,21 @@ def _figures(rows: Sequence[Row], command: str) -> list[tuple[str, str, str]]:
 
 
 def _summary(given: Sequence[Row]) -> str:
+    """By policy, and by the parameter that has the most values."""
+    varied = swept(given)
+    main = varied[0] if varied else of_column([""] * len(given), "")
+    groups: dict[tuple[str, Any], list[Row]] = {}
+    for row, value in zip(given, main.of, strict=True):
+        groups.setdefault((row["instance"]["policy"], value), []).append(row)
+    keys = [(policy, value) for policy in order(given, "policy") for value in [*main.values, None]]
     rows: list[list[Any]] = []
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in given:
-        groups.setdefault((row["instance"]["policy"], row["instance"]["chunk"]), []).append(row)
-    policies, chunks = order(given, "policy"), order(given, "chunk")
-    for policy, chunk in (
-        (policy, chunk) for policy in policies for chunk in chunks if (policy, chunk) in groups
-    ):
-        mine = groups[policy, chunk]
+    for policy, value in (key for key in keys if key in groups):
+        mine = groups[policy, value]
         gaps = sorted(Fraction(row["gap"]) for row in mine)
         rows.append(
             [
                 policy,
-                chunk,
+                *([value] if varied else []),
                 len(mine),
                 float(median(gaps)) * 100,
                 float(gaps[-1]) * 100,
@@ -253,18 +257,11 @@ def _summary(given: Sequence[Row]) -> str:
                 sum(row["worst_side"] == "recv" for row in mine),
             ]
         )
+    found = ["instances", "median gap %", "largest gap %", "optimal"]
     return table(
-        [
-            "policy",
-            "chunk",
-            "instances",
-            "median gap %",
-            "largest gap %",
-            "optimal",
-            "receive is the worse side",
-        ],
+        ["policy", *([main.name] if varied else []), *found, "receive is the worse side"],
         rows,
-        "Gap by policy and chunk size",
+        f"Gap by policy and {main.called}" if varied else "Gap by policy",
     )
 
 
@@ -358,25 +355,34 @@ def _theorems(theorems: Sequence[Theorem]) -> str:
     )
 
 
-def _told_by(rows: Sequence[Row]) -> list[str]:
-    """Columns that tell instances apart; GPUs and NICs only where they differ."""
+def _told_by(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
+    """Columns that tell instances apart, and their values; GPUs and NICs only where they differ,
+    parameters of workloads that vary beside what is left of the traffic.
+    """
+    found = parameters(rows)
     nics = ("gpus", "link", "degrade")
     differing = [name for name in nics if len({row["instance"][name] for row in rows}) > 1]
-    return ["nodes", "rails", *differing, "traffic", "chunk", "policy", "seed"]
+    columns = ["nodes", "rails", *differing, "traffic", *found, "chunk", "policy", "seed"]
+    cells = []
+    for i, row in enumerate(rows):
+        said = {name: values[i] for name, values in found.items()}
+        traffic = without(row["instance"]["traffic"], list(found))
+        cells.append([({**row["instance"], "traffic": traffic} | said)[name] for name in columns])
+    return columns, cells
 
 
 def _instances(rows: Sequence[Row]) -> str:
-    columns = _told_by(rows)
+    columns, told = _told_by(rows)
     listed = [
-        [row["instance"][name] for name in columns]
-        + [
+        [
+            *cells,
             Fraction(row["value"]) * 10**6,
             Fraction(row["bound"]) * 10**6,
             Fraction(row["gap"]) * 100,
             Marked(row["optimum"]),
             row["worst_side"],
         ]
-        for row in rows[:MAX_ROWS]
+        for row, cells in zip(rows[:MAX_ROWS], told, strict=False)
     ]
     caption = (
         "All instances"
@@ -389,6 +395,6 @@ def _instances(rows: Sequence[Row]) -> str:
 
 
 def _failed(rows: Sequence[Row]) -> str:
-    columns = _told_by(rows)
-    listed = [[*(row["instance"][name] for name in columns), row["error"]] for row in rows]
+    columns, told = _told_by(rows)
+    listed = [[*cells, row["error"]] for row, cells in zip(rows, told, strict=True)]
     return table([*columns, "error"], listed, "Failed instances")

@@ -32,10 +32,14 @@ SMALL = Fraction(1, 10**30)
 
 
 def read(*places: str | os.PathLike[str]) -> Results:
-    """The results of folders and files, every row checked, and of each problem and policy the
-    newest alone; FormatError for a row that can't be shown.
+    """The results of folders and files, as `checked` leaves them."""
+    return checked(results.load(*places))
+
+
+def checked(found: Results) -> Results:
+    """Every row checked, and of each problem and policy the newest alone; FormatError for a row
+    that can't be shown.
     """
-    found = results.load(*places)
     rows = newest([_good(row) for row in found.rows])
     failed = tuple(map(_failed, found.failed))
     return replace(found, rows=tuple(rows), failed=failed, older=len(found.rows) - len(rows))
@@ -78,9 +82,10 @@ def _good(row: Row) -> Row:
         instance = _instance(row)
         for column in EXACT:
             _check_exact(row[column], column)
-        checked = {
+        made = {
             **row,
             "instance": instance,
+            "sweep": _text(row.get("sweep", "")),
             "optimum": _text(row["optimum"]),
             "worst_side": _text(row["worst_side"]),
             "optimal": _of(row["optimal"], bool),
@@ -98,7 +103,7 @@ def _good(row: Row) -> Row:
         raise FormatError(
             f"results row {name}: not a row that railopt sweep writes ({printable(error)})"
         ) from error
-    return checked
+    return made
 
 
 def _failed(row: Row) -> Row:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from itertools import pairwise
+from math import ceil, floor, log10
+from textwrap import fill
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 from zlib import crc32
 
@@ -21,6 +23,8 @@ PAGE = 7.0
 WIDTHS = {"column": 3.33, "page": PAGE}
 """Inches of a column and of the whole width of a two-column page."""
 NARROWEST, WIDEST = 2, 40
+LEAST_GAP = 0.01  # %, where an axis of gaps becomes linear at the latest
+CHARACTERS = 13  # of a title, an inch
 HANDLE = 6  # characters that a legend's handle and the space beside it take
 INK = "#010203"
 """Text, axes and grid: the report's page replaces it by its text colour, so figures follow the
@@ -169,6 +173,22 @@ def legend_above(figure: Any, labels: Sequence[str], handles: Sequence[Any] = ()
     figure.set_figheight(figure.get_figheight() + 1.45 * rows * rc(width)["font.size"] / 72)
 
 
+def wrapped_title(title: str, width: float) -> str:
+    """A title in lines that fit so many inches, its own breaks kept."""
+    return "\n".join(fill(part, int(CHARACTERS * width)) for part in title.split("\n"))
+
+
+def wrapped_name(policy: str, width: float) -> str:
+    """A policy's name as a title: `module:function` breaks at the colon."""
+    long = len(policy) > int(CHARACTERS * width)
+    return wrapped_title(policy.replace(":", ":\n") if long else policy, width)
+
+
+def set_title(axes: Any, title: str, width: float) -> None:
+    """The title of a figure that has one pair of axes; "" is none."""
+    axes.set_title(wrapped_title(title, width))
+
+
 def line(policy: str) -> dict[str, Any]:
     """Colour and marker as matplotlib's `plot` takes them."""
     return {"color": look(policy).colour, "marker": look(policy).marker}
@@ -181,6 +201,25 @@ def apart(ticks: Sequence[float], share: float) -> list[float]:
         if tick - kept[-1] >= share * (ticks[-1] - ticks[0]):
             kept.append(tick)
     return kept
+
+
+def gap_axis(axes: Any, side: str, gaps: Sequence[float]) -> None:
+    """Gaps in % on the axis `side` ("x" or "y"), linear from 0 to the power of 10 below the least
+    that is not 0 (at least LEAST_GAP), and logarithmic above it.
+    """
+    least = min((gap for gap in gaps if gap > 0), default=1)
+    linear = max(LEAST_GAP, 10.0 ** floor(log10(least)))
+    most = 2 * max([linear, *gaps])
+    axis = getattr(axes, f"{side}axis")
+    getattr(axes, f"set_{side}scale")("symlog", linthresh=linear)
+    subs = (1, 2, 5) if most < 200 * linear else (1,)
+    powers = range(round(log10(linear)), ceil(log10(most)) + 1)
+    ticks = [0.0, *(sub * 10.0**power for power in powers for sub in subs)]
+    axis.set_ticks([tick for tick in ticks if tick <= most], minor=False)
+    axis.set_ticks([], minor=True)
+    axis.set_major_formatter(number)
+    axes.set(**{f"{side}lim": (0, most)})
+    axes.grid(True, axis=side)
 
 
 def number(value: float, _place: object = None) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from railopt.base.arrays import Floats
 from railopt.base.units import format_time, seconds
-from railopt.report.style import PAGE, blank, printed
+from railopt.report.style import PAGE, blank, printed, wrapped_title
 from railopt.sim import Timeline
 from railopt.sim.timeline import NicChange
 
@@ -23,12 +23,12 @@ MAX_NODES_NAMED = 32
 
 
 @printed
-def timeline_figure(timeline: Timeline, *, width: float = PAGE) -> Any:
+def timeline_figure(timeline: Timeline, title: str | None = None, *, width: float = PAGE) -> Any:
     """A figure: each track a stepped area of BINS equal slices of the run, its mean at the
-    right; of a run with faults, a row per NIC.
+    right; of a run with faults, a row per NIC.  Without a title it says what it shows.
     """
     if timeline.nic_curve is not None and timeline.nic_changes:
-        return _nics_figure(timeline, width)
+        return _nics_figure(timeline, title, width)
     shares = _shares(timeline)
     end = int(timeline.curve.till.max(initial=0))
     tracks = len(shares)
@@ -47,9 +47,8 @@ def timeline_figure(timeline: Timeline, *, width: float = PAGE) -> Any:
             side.set_visible(False)
     _time_ticks(axes[-1, 0], end, width)
     inside = " and of scale-up" if tracks > rails else ""
-    figure.suptitle(
-        _title(timeline, f"share of each rail's transmit rate{inside} in use, and its mean")
-    )
+    usual = _title(timeline, f"share of each rail's transmit rate{inside} in use, and its mean")
+    _set_title(figure, usual if title is None else title, width)
     return figure
 
 
@@ -59,7 +58,7 @@ def _time_ticks(axis: Any, end: int, width: float) -> None:
     axis.set_xticks(ticks, [format_time(seconds(tick)) for tick in ticks])
 
 
-def _nics_figure(timeline: Timeline, width: float) -> Any:
+def _nics_figure(timeline: Timeline, title: str | None, width: float) -> Any:
     """A row a transmit NIC, nodes below each other, its rails in order."""
     curve, fabric = timeline.nic_curve, timeline.fabric
     assert curve is not None
@@ -92,9 +91,14 @@ def _nics_figure(timeline: Timeline, width: float) -> Any:
     _time_ticks(axis, end, width)
     bar = figure.colorbar(image, ax=axis, fraction=0.03, pad=0.01)
     bar.set_ticks([0, 0.5, 1], labels=["0", "50%", "100%"])
-    title = _title(timeline, "share of each NIC's transmit rate in use,\nrails of a node in order")
-    figure.suptitle(title)
+    usual = _title(timeline, "share of each NIC's transmit rate in use,\nrails of a node in order")
+    _set_title(figure, usual if title is None else title, width)
     return figure
+
+
+def _set_title(figure: Any, title: str, width: float) -> None:
+    if title:
+        figure.suptitle(wrapped_title(title, width))
 
 
 def _mark(axis: Any, change: NicChange, row: int, end: int) -> None:

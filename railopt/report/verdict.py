@@ -9,8 +9,9 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from railopt.report.figures import order
+from railopt.policies import POLICIES
 from railopt.report.rows import problem
+from railopt.report.swept import order
 from railopt.sweep.results import Row
 
 ASKED = {
@@ -27,12 +28,20 @@ ASKED = {
 """Columns of an instance and what they are called."""
 MAX_VALUES = 16  # of a column that are listed
 WATCHED = "lpt"
-"""The policy that the verdict holds beside the closest one: RailS's own."""
+"""The policy that the verdict holds beside the closest one: RailS's own.  So it does with policies
+from outside railopt, up to MAX_OWN of them."""
+MAX_OWN = 3
+
+
+def names(rows: Sequence[Row]) -> list[str]:
+    """The names of the sweeps that the rows are of, where these have names."""
+    return list(dict.fromkeys(row["sweep"] for row in rows if row.get("sweep")))
 
 
 def asked(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """The grid as (name, values); a column that is empty everywhere is left out."""
-    listed = [(name, [str(v) for v in order(rows, column)]) for column, name in ASKED.items()]
+    listed = [("sweep", names(rows))]
+    listed += [(name, [str(v) for v in order(rows, column)]) for column, name in ASKED.items()]
     return [(name, _listed(values)) for name, values in listed if any(values)]
 
 
@@ -60,8 +69,9 @@ def verdict(rows: Sequence[Row]) -> str:
         closest = WATCHED if WATCHED in by else next(iter(by))
         words = f"{closest} is"
     found = [f"{words} {_within(by[closest])}"]
-    if WATCHED in by and closest != WATCHED:
-        found.append(f"{WATCHED} is {_within(by[WATCHED])}")
+    others = [WATCHED] if WATCHED in by else []
+    others += [name for name in by if name not in POLICIES][:MAX_OWN]
+    found += [f"{name} is {_within(by[name])}" for name in others if name != closest]
     return "; ".join([*found, _unknown(rows)]) + "."
 
 

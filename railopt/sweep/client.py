@@ -53,6 +53,13 @@ class Task(NamedTuple):
     folder: str
     memory: int
     timeout_s: float
+    name: str = ""
+
+    def write(self, row: results.Row) -> None:
+        """Append the row with the sweep's name, under the client's key: a worker whose code changed
+        meanwhile must not invent another.
+        """
+        write(self.folder, {**row, "key": self.key, **({"sweep": self.name} if self.name else {})})
 
 
 _writers: dict[tuple[str, int], results.Writer] = {}
@@ -81,8 +88,7 @@ def run_one(task: Task) -> str:
             row, why = instance.failure(task.point, str(error)), str(error)
             if not error.died or attempt == 2:
                 break
-    row["key"] = task.key  # a worker whose code changed meanwhile must not invent another
-    write(task.folder, row)
+    task.write(row)
     return why
 
 
@@ -115,7 +121,7 @@ def run(
     place = os.path.abspath(folder)
     finished = results.good_keys(folder)
     todo = [
-        Task(point, point.key, place, sweep.memory, sweep.timeout_s)
+        Task(point, point.key, place, sweep.memory, sweep.timeout_s, sweep.name)
         for point in points
         if point.key not in finished
     ]
@@ -259,5 +265,5 @@ def _outcome(future: Any, task: Task) -> str:
     if isinstance(error, OSError):
         raise BackendError(f"a worker could not write its row: {error}") from error
     why = f"{type(error).__name__} on its worker: {error}"
-    write(task.folder, {**instance.failure(task.point, why), "key": task.key})
+    task.write(instance.failure(task.point, why))
     return why

@@ -27,6 +27,7 @@ from railopt.base.arrays import write_atomic
 from railopt.base.errors import InputError, printable
 from railopt.base.extras import need
 from railopt.base.units import parse_number, quoted
+from railopt.model.workloads import parameters
 
 Row = dict[str, Any]
 LARGEST = 10**300
@@ -177,11 +178,12 @@ def good_keys(folder: str | os.PathLike[str]) -> set[str]:
 
 # ---------------------------------------------------------------- looking at them
 def flat(row: Row) -> dict[str, Any]:
-    """A row as one level of columns: instance and simulated values beside the rest, lists and
-    provenance left out.
+    """A row as one level of columns: instance, parameters of its workload and simulated values
+    beside the rest, lists and provenance left out.
     """
-    out: dict[str, Any] = dict(row["instance"])
+    out: dict[str, Any] = {**row["instance"], **given(row)}
     for name in (
+        "sweep",
         "key",
         "status",
         "chunks",
@@ -205,6 +207,15 @@ def flat(row: Row) -> dict[str, Any]:
         if name in row.get("simulated", {}):
             out[f"simulated_{name}"] = row["simulated"][name]
     return out
+
+
+def given(row: Row) -> dict[str, Any]:
+    """The parameters that a row's workload was given: `moe:skew=0.8` has the column skew."""
+    instance = row["instance"]
+    if instance.get("content"):
+        return {}
+    found = parameters(str(instance.get("traffic", "")))
+    return {name: value for name, value in found.items() if name not in instance}
 
 
 def where(rows: Iterable[Row], conditions: Mapping[str, str]) -> list[Row]:

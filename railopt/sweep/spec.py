@@ -1,7 +1,7 @@
 """The sweep's TOML: a grid of lists (every combination), further `[[instance]]` tables, and limits;
 unknown keys are errors.
 
-name = "chunk sizes"
+name = "chunk sizes"         # shown by railopt results and report
 limit = "1s"                 # for the solver, an instance (0 leaves bounds alone)
 timeout = "60s"              # after which an instance is given up
 memory = "2GiB"              # that an instance may use
@@ -216,7 +216,7 @@ def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
         raise InputError("seed = [...] can't do anything: every traffic is a file; leave it out")
     _check_runnable(instances)
     return Sweep(
-        str(data.get("name", "sweep")),
+        data.get("name", ""),
         tuple(dict.fromkeys(instances)),
         timeout_s,
         _memory(data.get("memory", "4GiB")),

@@ -223,20 +223,33 @@ def test_large_plans_lie_beside_their_certificate(
     worse, best, bracket = worse_and_best
     monkeypatch.setattr("railopt.evidence.certificate.INLINE", 3)
     files = save_certificate(worse, bracket, tmp_path / "c.json", best)
-    assert [file.name for file in files] == ["c.json", "c.plan.npz", "c.best.npz"]
+    plans = [f"{plan.saved_digest}.plan.npz" for plan in (worse, best)]
+    assert [file.name for file in files] == ["c.json", *plans]
     verdict = check(files[0], traffic)
     assert (verdict.ok, verdict.optimal, verdict.optimum) == (True, False, "known"), verdict
     assert not check(files[0], "moe:skew=0.5,seed=2").ok
     with pytest.raises(InputError, match="exists"):
         save_certificate(worse, bracket, tmp_path / "c.json", best)
-    files[0].unlink()
-    with pytest.raises(InputError, match="exists"):
-        save_certificate(worse, bracket, tmp_path / "c.json", best)
-    assert not files[0].exists()
-    worse.save(files[2], force=True)
-    save_certificate(worse, bracket, tmp_path / "c.json", best, force=True)
     worse.save(files[2], force=True)
     assert not check(files[0]).ok
+
+
+def test_certificates_that_share_a_plan_store_it_once(
+    worse_and_best: tuple[Plan, Plan, Bracket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worse, best, bracket = worse_and_best
+    monkeypatch.setattr("railopt.evidence.certificate.INLINE", 3)
+    first = save_certificate(worse, bracket, tmp_path / "a.json", best)
+    written = first[2].stat().st_mtime_ns
+    second = save_certificate(best, bracket, tmp_path / "b.json", best)
+    assert second[1:] == first[2:]
+    assert first[2].stat().st_mtime_ns == written
+    assert len(list(tmp_path.iterdir())) == 4
+    assert all(check(file).ok for file in (first[0], second[0]))
+    first[2].write_bytes(first[2].read_bytes()[:-40])
+    assert not any(check(file).ok for file in (first[0], second[0]))
+    save_certificate(best, bracket, tmp_path / "c.json", best)  # which mends the file
+    assert all(check(file).ok for file in (first[0], second[0]))
 
 
 def test_version_1_is_still_read() -> None:

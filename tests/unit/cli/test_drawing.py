@@ -20,6 +20,18 @@ COMMANDS = {
 }
 
 
+SMALL = ("moe:tokens=16,skew=0.5", "--nodes", "2", "--rails", "2")
+DRAWN = {
+    "gap": ["gap", *SMALL, "--limit", "0s", "--figure"],
+    "frontier": ["frontier", *SMALL, "--policy", "own-nic,lpt", "-o"],
+    "compare": ["compare", *SMALL, "--degrade", "0:1=0.5", "--figure"],
+    "simulate": ["simulate", *SMALL, "--timeline"],
+    "faults": ["simulate", *SMALL, "--fault", "1us:0:1=0.5", "--timeline"],
+    "hybrid": ["hybrid", "--figure"],
+    "fabric": ["fabric", "show", "--rails", "4", "-o"],
+}
+
+
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -53,10 +65,27 @@ def test_a_width_that_is_none_is_refused(
     assert "\x1b" not in ran.err
 
 
+@pytest.mark.parametrize("option", [("--width", "column"), ("--title", "mine")])
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])
-def test_a_width_without_a_figure_is_refused(railopt_cli: Cli, empty: Path, name: str) -> None:
+def test_a_width_or_title_without_a_figure_is_refused(
+    railopt_cli: Cli, empty: Path, name: str, option: tuple[str, str]
+) -> None:
     words, flag = COMMANDS[name]
-    refused(railopt_cli(*words, "--width", "column"), empty, f"without {flag}")
+    refused(railopt_cli(*words, *option), empty, f"without {flag}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_figure_has_the_title_that_was_given(railopt_cli: Cli, empty: Path, name: str) -> None:
+    """And none where it is empty; texts of an SVG stand in its comments."""
+    sizes = []
+    for title in ("Mine & yours", ""):
+        ran = railopt_cli(*DRAWN[name], "x.svg", "--title", title, "--force")
+        assert ran.code == 0, ran.err
+        found = (empty / "x.svg").read_text()
+        assert ("<!-- Mine &amp; yours -->" in found) == bool(title)
+        sizes.append(found.count("<!--"))
+    assert sizes[0] == sizes[1] + 1
 
 
 def test_a_report_refuses_a_width_without_figures(railopt_cli: Cli, empty: Path) -> None:

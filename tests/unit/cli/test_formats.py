@@ -69,6 +69,12 @@ NOT_TRIED = {"demo", "devices", "place"}  # slow, or in need of devices or of a 
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the commands read."""
     folder = tmp_path_factory.mktemp("formats")
+    save_inputs(folder)
+    return folder
+
+
+def save_inputs(folder: Path) -> None:
+    """What the commands read."""
     fabric = Fabric.uniform(3, 2)
     fabric.save(folder / "fabric.toml")
     from railopt import plan, workloads
@@ -79,10 +85,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_ports(folder / "after", made.send, made.recv)
     (folder / "results").mkdir()
     writer = results.Writer(folder / "results")
-    point = spec.parse({"grid": {"nodes": 2, "rails": 2, "traffic": "uniform:size=1KiB"}})
-    writer.append(instance.run(point.instances[0]))
+    sizes = ["uniform:size=1KiB", "uniform:size=2KiB"]
+    for point in spec.parse({"grid": {"nodes": 2, "rails": 2, "traffic": sizes}}).instances:
+        writer.append(instance.run(point))
     writer.close()
-    return folder
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import matplotlib
@@ -20,15 +20,22 @@ from railopt.answers.blame import blame
 from railopt.answers.compare import changes_text, compare
 from railopt.answers.frontier import frontier
 from railopt.answers.gap import gap
+from railopt.moe.hybrid import spec
+from railopt.moe.hybrid.answer import answer
 from railopt.moe.iteration.timeline import Event, IterationTimeline
 from railopt.policies import POLICIES
 from railopt.report.blame import blame_figure
 from railopt.report.comparison import comparison_figure
+from railopt.report.figures import completion_times
 from railopt.report.frontier import moved_against_time
 from railopt.report.gantt import gantt
+from railopt.report.gap_figures import gap_against, gap_by_policy
 from railopt.report.gaps import gap_against_chunk
-from railopt.report.heatmap import load_maps, of_report
+from railopt.report.heatmap import NicLoads, load_maps, of_report
+from railopt.report.hybrid_figure import latency_figure
+from railopt.report.node import node_figure
 from railopt.report.style import WIDTHS, rc
+from railopt.report.swept import swept
 from railopt.report.timeline_figure import timeline_figure
 from railopt.runtime.counters import Counted
 from railopt.sim.assumptions import Fault
@@ -99,11 +106,21 @@ def drawn_comparison(width: float) -> Any:
 
 
 def drawn_demo(width: float) -> Any:
-    plans = [
-        of_report(gap(plan(FABRIC, chunks(), name), limit_s=0))
-        for name in ("own-nic", "lpt", "equitable", "spill")
-    ]
-    return load_maps(plans, "NIC time over the lower bound, by policy", width=width)
+    """As `railopt demo` draws it: every policy on 8 nodes of 8 rails."""
+    return load_maps(demo_plans(), "NIC time over the lower bound, by policy", width=width)
+
+
+def drawn_loads(width: float) -> Any:
+    """As a report draws a sweep with policies of others."""
+    plans = [demo_plans()[6], demo_plans()[6]._replace(policy=OWN), demo_plans()[9]]
+    return load_maps(plans, width=width)
+
+
+@cache
+def demo_plans() -> list[NicLoads]:
+    fabric = Fabric.uniform(8, 8)
+    cut = workloads.moe(fabric, tokens=512, skew=0.5, seed=1).chunks("1MiB")
+    return [of_report(gap(plan(fabric, cut, name), limit_s=0)) for name in POLICIES]
 
 
 def drawn_blame(width: float) -> Any:
@@ -138,15 +155,95 @@ def drawn_gaps(width: float) -> Any:
     return gap_against_chunk(lines, SPEC, width=width)
 
 
+def drawn_hybrid(width: float) -> Any:
+    found = answer(spec.read(None))
+    return latency_figure(found.stream, found.best, "four data centres", width=width)
+
+
+def drawn_node(width: float) -> Any:
+    slow = Fabric.uniform(2, 8).degraded({(0, 1): "0.37", (0, 5): "0"})
+    return node_figure(slow, title="node 0: one NIC is slow and one is dead", width=width)
+
+
+OWN = "a_module_of_mine:spread_by_size"
+
+
+def rows(**grid: list[Any]) -> list[dict[str, Any]]:
+    """Rows of a sweep under all policies and one of another's, with invented numbers."""
+    full = {"chunk": ["1MiB"], "nodes": [4], "link": ["400Gb/s"], "degrade": [""]}
+    full |= {"traffic": ["zipf"], "seed": [0, 1, 2], "policy": [*POLICIES, OWN]}
+    points = [dict(zip(full, values, strict=True)) for values in product(*(full | grid).values())]
+    return [
+        {
+            "instance": {"rails": 4, "gpus": 4, **point},
+            "gap": str(Fraction(i * 37 % 101, 1 + i % 900)),
+            "bound": "1/10000",
+            "simulated": {
+                "delivered_ps": [n * (100 + i % 7) * 25_000 for n in range(41)],
+                "completion": f"{100 + i % 7}/1000000",
+            },
+        }
+        for i, point in enumerate(points)
+    ]
+
+
+def drawn_against(width: float, **grid: list[Any]) -> Any:
+    given = rows(**grid)
+    (parameter,) = swept(given)
+    return gap_against(given, parameter, width=width, title="a sweep by name").drawing
+
+
+def drawn_skews(width: float) -> Any:
+    return drawn_against(width, traffic=[f"moe:skew={n / 10},tokens=64" for n in range(21)])
+
+
+def drawn_chunks(width: float) -> Any:
+    return drawn_against(width, chunk=["flow", *(f"{1 << n}KiB" for n in range(5, 12))])
+
+
+def drawn_sizes(width: float) -> Any:
+    return drawn_against(width, nodes=[2, 4, 8, 16, 32, 64, 100, 128])
+
+
+def drawn_traffics(width: float) -> Any:
+    return drawn_against(width, traffic=["a/long/name.csv", "uniform", "zipf", "permutation"])
+
+
+def drawn_links(width: float) -> Any:
+    return drawn_against(width, link=["100Gb/s", "400Gb/s"])
+
+
+def drawn_boxes(width: float) -> Any:
+    made = gap_by_policy(rows(), width=width, title="a sweep by name")
+    assert made is not None
+    return made.drawing
+
+
+def drawn_completion(width: float) -> Any:
+    made = completion_times(rows(), width=width, title="a sweep by name")
+    assert made is not None
+    return made.drawing
+
+
 KINDS: dict[str, Callable[[float], Any]] = {
     "frontier": drawn_frontier,
     "compare": drawn_comparison,
     "demo": drawn_demo,
+    "loads": drawn_loads,
     "blame": drawn_blame,
     "timeline": drawn_timeline,
     "faults": drawn_faults,
     "gantt": drawn_gantt,
     "gap": drawn_gaps,
+    "hybrid": drawn_hybrid,
+    "node": drawn_node,
+    "swept numbers": drawn_skews,
+    "swept chunks": drawn_chunks,
+    "swept sizes": drawn_sizes,
+    "swept traffic": drawn_traffics,
+    "swept links": drawn_links,
+    "gap by policy": drawn_boxes,
+    "completion times": drawn_completion,
 }
 
 

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -19,7 +20,11 @@ from railopt.base.errors import FormatError, InputError
 from railopt.evidence.certificate import Certificate
 from railopt.report import figures, page
 from railopt.report import rows as report_rows
+from railopt.report.captioned import svg
+from railopt.report.gap_figures import gap_against, gap_by_policy, percent
 from railopt.report.saving import save_figure
+from railopt.report.style import INK
+from railopt.report.swept import swept
 from railopt.sweep import instance, results, spec
 
 Cli = Callable[..., Any]
@@ -159,7 +164,13 @@ def test_figures_are_written_as_files(folder: Path, tmp_path: Path, railopt_cli:
     assert ran.code == 0
     assert {path.name for path in figures_folder.iterdir()} == {
         f"{name}.{kind}"
-        for name in ("gap-by-policy", "gap-by-nodes", "rail-loads", "completion-times")
+        for name in (
+            "gap-by-chunk",
+            "gap-by-nodes",
+            "gap-by-policy",
+            "rail-loads",
+            "completion-times",
+        )
         for kind in ("svg", "pdf")
     }
 
@@ -167,7 +178,7 @@ def test_figures_are_written_as_files(folder: Path, tmp_path: Path, railopt_cli:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("there", "said"),
-    [("figures/gap-by-policy.svg", "gap-by-policy.svg exists"), ("figures", "can't be made")],
+    [("figures/gap-by-nodes.svg", "gap-by-nodes.svg exists"), ("figures", "can't be made")],
 )
 def test_figures_that_can_not_be_written_leave_no_page(
     folder: Path, tmp_path: Path, railopt_cli: Cli, there: str, said: str
@@ -200,7 +211,9 @@ def test_a_problem_counts_once_in_every_part(
     path, out = tmp_path / "r.jsonl", tmp_path / "r.html"
     path.write_bytes(b"\n".join(map(results.encode, rows)) + b"\n")
     ran = railopt_cli("report", path, "-o", out, "--json")
-    assert [entry[2] for entry in json.loads(ran.out)["gap-by-policy"]["rows"]] == [1]
+    data = json.loads(ran.out)
+    assert [entry[1] for entry in data["completion-times"]["rows"]] == [1]
+    assert not [name for name in data if name.startswith("gap-by")]  # figures of one point
     assert "2 rows left out: a newer one has their problem and policy" in ran.err
     assert "1 instances" in out.read_text()
     assert "2 rows left out" in out.read_text()
@@ -214,7 +227,8 @@ def test_numbers_that_no_float_has_are_texts() -> None:
 @pytest.mark.slow
 def test_the_data_behind_the_figures(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     data = json.loads(railopt_cli("report", folder, "-o", tmp_path / "r.html", "--json").out)
-    assert data["gap-by-nodes"]["columns"] == ["policy", "nodes", "instances", "median %"]
+    columns = ["policy", "nodes", "instances", "min %", "median %", "max %"]
+    assert data["gap-by-nodes"]["columns"] == columns
 
 
 def test_a_page_that_exists_is_kept(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
@@ -385,21 +399,22 @@ def test_the_suffix_decides_the_format(tmp_path: Path, name: str, start: bytes) 
 
 def test_figures_show_the_rows_numbers(folder: Path) -> None:
     rows = results.load(folder).rows
-    by_policy = figures.gap_by_policy(rows)
+    by_policy = gap_by_policy(rows)
     assert by_policy is not None
-    for policy, chunk, count, *quartiles in by_policy.rows:
-        gaps = [
-            float(Fraction(r["gap"])) * 100
-            for r in rows
-            if (r["instance"]["policy"], r["instance"]["chunk"]) == (policy, chunk)
-        ]
+    for policy, count, *quartiles in by_policy.rows:
+        gaps = [percent(row) for row in rows if row["instance"]["policy"] == policy]
         assert (count, quartiles[0], quartiles[-1]) == (len(gaps), min(gaps), max(gaps))
+    for parameter in swept(rows):
+        for policy, value, count, *found in gap_against(rows, parameter).rows:
+            same = [row for row in rows if row["instance"][parameter.name] == value]
+            gaps = [percent(row) for row in same if row["instance"]["policy"] == policy]
+            assert (count, found) == (len(gaps), [min(gaps), median(gaps), max(gaps)])
     loads = figures.rail_loads(rows)
     assert loads is not None
     assert {row[0] for row in loads.rows} == {"lpt", "equitable"}
-    text = figures.svg(loads)
+    text = svg(loads)
     assert "currentColor" in text
-    assert figures.INK not in text
+    assert INK not in text
 
 
 @pytest.mark.parametrize("rows", ["", "torn\n"])
