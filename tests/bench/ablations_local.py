@@ -52,10 +52,10 @@ def variants() -> Iterator[Variant]:
         yield Variant(step.__name__, source_lines(step), step)
     first, last = steps.STEPS[0], steps.STEPS[-1]
     for kernel in (values.differencing, values.counted):
-        name = kernel.py_func.__name__
-        yield Variant(name, source_lines(kernel.py_func), first, (values, name, values.lpt))
+        name = kernel.plain.__name__
+        yield Variant(name, source_lines(kernel.plain), first, (values, name, values.lpt))
     multifit = (steps, "multifit", _nothing)
-    lines = source_lines(steps.multifit) + source_lines(values.first_fit.py_func)
+    lines = source_lines(steps.multifit) + source_lines(values.first_fit.plain)
     yield Variant("multifit", lines, first, multifit)
     yield Variant("closer", source_lines(filling.closer), last, (steps, "closer", _nothing))
     everything = (filling, "tight_part", _all_jobs)
