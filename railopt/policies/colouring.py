@@ -17,6 +17,9 @@ from railopt.base.kernels import kernel, part
 __all__ = ["colour", "split_counts"]
 
 HALVINGS = 63  # of an int64, at most
+_HALF = np.uint64(2**32 - 1)
+_SEQUENCE = np.uint64(0x077CB531)  # any five of its bits in a row stand in it once
+_NUMBERS = np.argsort((int(_SEQUENCE) << np.arange(32)) % 2**32 >> 27, kind="stable")
 
 
 class _Trails(NamedTuple):
@@ -206,67 +209,52 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
 
 @part
 def _lowest_bit(word: Any) -> Any:
-    """The number of the lowest bit set in a uint64."""
-    at, width = 0, 32
-    while width:
-        if word & ((np.uint64(1) << np.uint64(width)) - np.uint64(1)) == np.uint64(0):
-            word >>= np.uint64(width)
-            at += width
-        width >>= 1
-    return at
-
-
-@part
-def _cross(bits: Array, back: Array, at: Array, vertex: int) -> int:
-    """Use an edge of `vertex` up, in its row of `bits` and in its neighbour's row of `back`; the
-    neighbour, or -1.
-
-    Words before at[vertex] are empty.
+    """The number of the lowest bit set in a uint64: of a half, by the place in de Bruijn's sequence
+    to which that bit, alone, shifts it (Leiserson, Prokop and Randall, 1998).
     """
-    word = at[vertex]
-    while bits[vertex, word] == 0:
-        if word + 1 == bits.shape[1]:
-            return -1
-        word += 1
-        at[vertex] = word
-    found = bits[vertex, word]
-    bits[vertex, word] = found & (found - np.uint64(1))
-    neighbour = 64 * word + _lowest_bit(found)
-    back[neighbour, vertex >> 6] ^= np.uint64(1) << np.uint64(vertex & 63)
-    return neighbour
+    at, half = 0, word & _HALF
+    if half == np.uint64(0):
+        at, half = 32, word >> np.uint64(32)
+    alone = half & ~(half - np.uint64(1))
+    return at + _NUMBERS[((alone * _SEQUENCE) & _HALF) >> np.uint64(27)]
 
 
 class _Unused(NamedTuple):
-    """The edges of a bipartite graph that no trail has used yet, as bits of words.
+    """The edges of a bipartite graph that no trail has used yet, as bits of words; side 0 is the
+    left, 1 the right.
 
-    rows, columns        uint64 [lefts, words], [rights, words]: neighbours of each vertex
-    at_row, at_column    int64 [lefts], [rights]: words before these are empty
+    words   uint64 [2, vertices, words]: neighbours of each vertex
+    at      int64 [2, vertices]: words before these are empty
     """
 
-    rows: Array
-    columns: Array
-    at_row: Array
-    at_column: Array
+    words: Array
+    at: Array
 
 
 @part
-def _trail(v: int, on_left: bool, unused: _Unused, counts: Array, other: Array) -> tuple[int, bool]:
+def _trail(v: int, side: int, unused: _Unused, counts: Array, other: Array) -> tuple[int, int]:
     """Walk unused edges from `v` until there is no way on: those walked left to right count in
-    `counts`, the others in `other`.  Returns where it ends, and whether that is on the left.
+    `counts`, the others in `other`.  Returns where it ends, and on which side.
+
+    One loop: a call for every step would count references, which takes longer than the step.
     """
-    rows, columns, at_row, at_column = unused
+    words, at = unused
     while True:
-        if on_left:
-            f = _cross(rows, columns, at_row, v)
-            if f < 0:
-                return v, True
-            counts[v, f] += 1
-            v = f
-        k = _cross(columns, rows, at_column, v)
-        if k < 0:
-            return v, False
-        other[k, v] += 1
-        v, on_left = k, True
+        word = at[side, v]
+        while words[side, v, word] == 0:
+            if word + 1 == words.shape[2]:
+                return v, side
+            word += 1
+            at[side, v] = word
+        found = words[side, v, word]
+        words[side, v, word] = found & (found - np.uint64(1))
+        there = 64 * word + _lowest_bit(found)
+        words[1 - side, there, v >> 6] ^= np.uint64(1) << np.uint64(v & 63)
+        if side == 0:
+            counts[v, there] += 1
+        else:
+            other[there, v] += 1
+        v, side = there, 1 - side
 
 
 @part
@@ -278,33 +266,25 @@ def _halve(counts: Array, other: Array) -> None:
     then closed ones. Neighbours are bits of words, so that an edge costs a few steps.
     """
     lefts, rights = counts.shape
-    unused = _Unused(
-        np.zeros((lefts, rights // 64 + 1), np.uint64),
-        np.zeros((rights, lefts // 64 + 1), np.uint64),
-        np.zeros(lefts, np.int64),
-        np.zeros(rights, np.int64),
-    )
-    odd_row, odd_column = np.zeros(lefts, np.int32), np.zeros(rights, np.int32)
+    most = max(lefts, rights)
+    words, at = np.zeros((2, most, most // 64 + 1), np.uint64), np.zeros((2, most), np.int64)
+    unused, odd_vertex = _Unused(words, at), np.zeros((2, most), np.int32)
     for k in range(lefts):
         for f in range(rights):
             odd = counts[k, f] & 1
-            unused.rows[k, f >> 6] |= np.uint64(odd) << np.uint64(f & 63)
-            unused.columns[f, k >> 6] |= np.uint64(odd) << np.uint64(k & 63)
-            odd_row[k] ^= odd
-            odd_column[f] ^= odd
+            words[0, k, f >> 6] |= np.uint64(odd) << np.uint64(f & 63)
+            words[1, f, k >> 6] |= np.uint64(odd) << np.uint64(k & 63)
+            odd_vertex[0, k] ^= odd
+            odd_vertex[1, f] ^= odd
             other[k, f] = counts[k, f] = counts[k, f] >> 1
-    for from_left in (True, False):
-        odd_here = odd_row if from_left else odd_column
-        for start in range(odd_here.size):
-            if odd_here[start]:
-                end, on_left = _trail(start, from_left, unused, counts, other)
-                odd_here[start] ^= 1
-                if on_left:
-                    odd_row[end] ^= 1
-                else:
-                    odd_column[end] ^= 1
+    for side in range(2):
+        for start in range(most):
+            if odd_vertex[side, start]:
+                end, there = _trail(start, side, unused, counts, other)
+                odd_vertex[side, start] ^= 1
+                odd_vertex[there, end] ^= 1
     for start in range(lefts):  # each ends where it began, with no edge left there
-        _trail(start, True, unused, counts, other)
+        _trail(start, 0, unused, counts, other)
 
 
 @kernel
