@@ -97,8 +97,10 @@ def loads(call: Call) -> Loads:
     if call.how not in OWN:
         from railopt.torch.routes import Router
 
-        route = Router(fabric, 0, call.how).route(call.counts)
-        return Loads(route.sent * call.width, route.received * call.width)
+        firsts = range(0, fabric.nodes * fabric.gpus, fabric.gpus)
+        made = [Router(fabric, rank, call.how).route(call.counts) for rank in firsts]
+        sent, received = np.stack([r.sent for r in made]), np.stack([r.received for r in made])
+        return Loads(sent * call.width, received * call.width)
     gpus = (fabric.nodes, fabric.gpus)
     rows = call.counts.reshape(*gpus, *gpus) * call.width
     own = np.arange(fabric.nodes)

@@ -119,7 +119,7 @@ class Gpu:
 
         def once(out: Any, sent: Any) -> float:
             rails.all_to_all_single(out, sent, recv, send, counts=call.counts)
-            if rails.last is None or (rails.last.sent != loads.sent).any():
+            if rails.last is None or (rails.last.sent != loads.sent[self.node]).any():
                 raise BackendError("this GPU has another plan than the one predicted from")
             return rails.ready
 

@@ -37,11 +37,11 @@ def room_for(length: int) -> Cut:
 
 @kernel
 def cut_rows(
-    row: Array, first: int, cap: int, joined: Array, most: int, cut: Cut
+    row: Array, first: int, caps: Array, joined: Array, most: int, cut: Cut
 ) -> tuple[int, int, int]:
     """Cut the flows `row` [senders * gpus, nodes * gpus], bytes from the GPUs of nodes `first` and
-    following, into chunks of at most `cap`, into `cut` as far as it reaches; `joined` [senders,
-    nodes] says who can send to whom.
+    following, into chunks of at most `caps` [senders], into `cut` as far as it reaches; `joined`
+    [senders, nodes] says who can send to whom.
 
     Returns how many chunks there are, or -1 where that is more than `most`; bytes of the largest;
     and sender * nodes + node of two that can't be joined though there are bytes for it, or -1.
@@ -50,6 +50,7 @@ def cut_rows(
     sender, dst, src_gpu, dst_gpu, offset, size = cut
     for g in range(row.shape[0]):
         k = g // gpus
+        cap = caps[k]
         for h in range(row.shape[1]):
             flow, f = int(row[g, h]), h // gpus
             if flow == 0 or f == first + k:

@@ -1,11 +1,11 @@
 """A planner for the training loop: one node plans what it sends again and again, with buffers that
 it keeps.
 
-MoE traffic changes with every layer and iteration.  `lpt`, `lpt-local`, `even-excess` and
-`own-nic` need nothing but the node's own row, and `Planner` cuts that row into chunks and puts them
-on rails in a few tens of microseconds; `spill` takes the whole matrix, which every rank has after
-the exchange of counts.  The result is that of `railopt.plan` on the whole matrix, restricted to the
-node's chunks, but for a fast one.
+MoE traffic changes with every layer and iteration.  `lpt`, `lpt-local`, `even-excess`, `own-nic`
+and `rotate` (`ALONE`) need nothing but the node's own row, and `Planner` cuts that row into chunks
+and puts them on rails in a few tens of microseconds; `spill` takes the whole matrix, which every
+rank has after the exchange of counts.  The result is that of `railopt.plan` on the whole matrix,
+restricted to the node's chunks, but for a fast one.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from railopt.model.chunks import MAX_CHUNKS, Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
-from railopt.policies.common import Columns
+from railopt.policies.common import Columns, costs
 from railopt.policies.cutting import Cut, cut_rows, room_for
 from railopt.policies.excess import EvenSenders
-from railopt.policies.fixed import own_rails
+from railopt.policies.fixed import own_nic, own_rails
 from railopt.policies.longest_first import Senders
 from railopt.policies.spilling import FastSpill, spill
 
-__all__ = ["NodePlan", "Planner", "joined_plan"]
+__all__ = ["ALONE", "NodePlan", "Planner", "joined_plan"]
 
 _MAX_CAP = 2**31
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
@@ -57,9 +57,18 @@ def _even_excess(fabric: Fabric, node: int | None) -> Rule:
 
 def _own_nic(fabric: Fabric, node: int | None) -> Rule:
     if fabric.node.near.sum(axis=1).max() > 1:
-        raise InputError("own-nic in a training loop: expected GPUs that are near one NIC each")
+        return lambda cut, _, rail: np.copyto(rail, own_nic(fabric, _chunks(fabric, cut)).rail)
     rails = own_rails(fabric)
     return lambda cut, _, rail: np.copyto(rail, rails[cut.src_gpu, cut.dst])
+
+
+def _rotate(fabric: Fabric, node: int | None) -> Rule:
+    from railopt.policies import rounds
+
+    paid = costs(fabric)
+    if node is not None:
+        paid = paid._replace(tx=paid.tx[node : node + 1], first=node)
+    return lambda cut, _, rail: rounds.round_robin(cut.sender, cut.dst, paid, True, rail)
 
 
 def _settling(fabric: Fabric) -> Rule:
@@ -70,7 +79,15 @@ def _columns(cut: Cut, largest: int) -> Columns:
     return Columns(cut.sender, cut.dst, cut.size, largest, len(cut.size) * largest)
 
 
-_RULES = {"lpt": _lpt, "lpt-local": _lpt_local, "even-excess": _even_excess, "own-nic": _own_nic}
+_RULES = {
+    "lpt": _lpt,
+    "lpt-local": _lpt_local,
+    "even-excess": _even_excess,
+    "own-nic": _own_nic,
+    "rotate": _rotate,
+}
+ALONE = tuple(_RULES)
+"""Policies by which a node plans what it sends from its own row."""
 _WHOLE = "spill"  # knows every node's traffic
 
 
@@ -89,9 +106,8 @@ class NodePlan(NamedTuple):
 
 
 class Planner:
-    """Plans what `node` sends, chunks of at most `cap` bytes, with `policy` "lpt", "lpt-local",
-    "even-excess", "own-nic" or "spill"; what all nodes send, from the whole matrix, where `node` is
-    None.
+    """Plans what `node` sends, chunks of at most `cap` bytes, with a `policy` of `ALONE` or
+    "spill"; what all nodes send, from the whole matrix, where `node` is None.
 
     fast      "spill" of all nodes without the exchanges at its end, which improve its plan
               by some tenths of a per cent and take milliseconds
@@ -123,6 +139,7 @@ class Planner:
         if self.cap >= _MAX_CAP:
             raise InputError(f"chunks of {self.cap} bytes: a Planner cuts below {_MAX_CAP} bytes")
         ranks = fabric.nodes * fabric.gpus
+        self._caps = np.full(fabric.nodes if node is None else 1, self.cap, np.int64)
         self._shape = (ranks if policy == _WHOLE or node is None else fabric.gpus, ranks)
         if policy == _WHOLE:
             self._rule = _settling(fabric) if fast else None
@@ -136,16 +153,18 @@ class Planner:
     def _grow(self, length: int) -> None:
         self._cut, self._rail = room_for(length), np.empty(length, np.int16)
 
-    def plan(self, row: Any) -> NodePlan:
+    def plan(self, row: Any, caps: Ints | None = None) -> NodePlan:
         """Chunks and rails for the bytes `row[local GPU, destination GPU]` (with "spill": of every
         GPU to every GPU, `row[GPU, GPU]`), int64 or int32, of numpy or a tensor; bytes to the own
         node are left out.
+
+        caps    int64 [nodes that send]: bytes of the largest chunk of each; None: `cap`
         """
         row = self._taken(row)
         if self._rule is None:
             return self._plan_whole(row)
-        first = self.node or 0
-        count, largest, stuck = cut_rows(row, first, self.cap, self._joined, MAX_CHUNKS, self._cut)
+        first, caps = self.node or 0, self._caps if caps is None else caps
+        count, largest, stuck = cut_rows(row, first, caps, self._joined, MAX_CHUNKS, self._cut)
         if stuck >= 0:
             sender, node = divmod(stuck, self.fabric.nodes)
             if self._joined[sender, node]:
@@ -157,7 +176,7 @@ class Planner:
             raise InputError(f"more than {MAX_CHUNKS} chunks; use larger ones (cap)")
         if count > len(self._rail):
             self._grow(2 * count)
-            return self.plan(row)
+            return self.plan(row, caps)
         cut, rail = Cut(*(column[:count] for column in self._cut)), self._rail[:count]
         if count:
             self._rule(cut, largest, rail)
@@ -198,10 +217,13 @@ def joined_plan(fabric: Fabric, parts: Sequence[NodePlan], policy: str = "given"
     source, target, offset, size, rail = (
         np.concatenate(columns) for columns in zip(*parts, strict=True)
     )
-    pair = source.astype(np.int64) * fabric.nodes * fabric.gpus + target
-    flow = np.cumsum(np.diff(pair, prepend=pair[:1]) != 0)
     nodes = source // fabric.gpus, target // fabric.gpus
-    chunks = Chunks(
-        fabric.nodes, fabric.gpus, *nodes, source, target, flow.astype(np.int32), offset, size
-    )
-    return Plan(fabric, chunks, rail, policy)
+    return Plan(fabric, _chunks(fabric, Cut(*nodes, source, target, offset, size)), rail, policy)
+
+
+def _chunks(fabric: Fabric, cut: Cut) -> Chunks:
+    """Columns of chunks, flow by flow, as checked ones; their senders are read off their GPUs."""
+    pair = cut.src_gpu.astype(np.int64) * fabric.nodes * fabric.gpus + cut.dst_gpu
+    flow = np.cumsum(np.diff(pair, prepend=pair[:1]) != 0)
+    ends = (cut.src_gpu // fabric.gpus, cut.dst, cut.src_gpu, cut.dst_gpu)
+    return Chunks(fabric.nodes, fabric.gpus, *ends, flow.astype(np.int32), cut.offset, cut.size)

@@ -102,16 +102,16 @@ def left_by_rounds(
 def round_robin(src: Array, dst: Array, costs: Costs, turned: bool, rail: Array) -> None:
     """Chunks of each (sender, receiver) in turn over the living rails, faster rails more often.
 
-    Starts at rail 0, or at rail (src + dst) mod N if `turned`.
+    Starts at rail 0, or at rail (src + dst) mod N if `turned`; `src` are rows of `costs.tx`.
     """
     tx, rx = costs.tx, costs.rx
-    nodes, rails = tx.shape
-    sent = np.zeros((nodes, nodes, rails), np.int64)
+    senders, rails = tx.shape
+    sent = np.zeros((senders, rx.shape[0], rails), np.int64)
     for c in range(src.size):
         k, f = src[c], dst[c]
         best, soonest = -1, costs.far
         for i in range(rails):
-            n = (i + k + f) % rails if turned else i
+            n = (i + costs.first + k + f) % rails if turned else i
             finish = (sent[k, f, n] + 1) * max(tx[k, n], rx[f, n])
             if finish < soonest and min(tx[k, n], rx[f, n]) > 0:
                 best, soonest = n, finish

@@ -16,8 +16,10 @@ from railopt.model.fabric import Fabric
 from railopt.torch import agree
 from railopt.torch.autograd import carried, into
 from railopt.torch.carry import carrier_of
+from railopt.torch.circle import Circle
 from railopt.torch.groups import Groups, checked, everyone, made
 from railopt.torch.routes import PIECES, Route, Router
+from railopt.torch.talk import gathered
 from railopt.torch.ways import Way
 
 __all__ = ["NicBytes", "RailAllToAll"]
@@ -26,14 +28,18 @@ Splits = Sequence[int] | None
 
 
 class NicBytes(NamedTuple):
-    """Bytes that a call put on each NIC of the fabric: int64 [nodes, rails]."""
+    """Bytes that a call put on each NIC of this rank's node: int64 [rails]; or of every node, by
+    `RailAllToAll.gathered_bytes`: int64 [nodes, rails].
+    """
 
     sent: Ints
     received: Ints
 
 
 class RailAllToAll:
-    """All-to-alls of the ranks of a fabric, each planned by `policy` from its own counts.
+    """All-to-alls of the ranks of a fabric, each planned by `policy` from its own counts: by each
+    node for itself where the policy is one of `railopt.policies.planner.ALONE`, else by every rank
+    from the counts of all.
 
     >>> railed = RailAllToAll(fabric)    # on every rank, after init_process_group
     >>> railed.all_to_all_single(output, input, output_split_sizes, input_split_sizes)
@@ -45,9 +51,11 @@ class RailAllToAll:
     pieces    how finely a rail's share is divided (`railopt.torch.routes`)
     experts   experts that the ranks hold, as many each, which a `TokenDispatcher` hands on, so that
               ranks compare them; None: there are none
+    agree_first   False: ranks do not compare what they bring to a call; those whose tensors or
+              counts differ then crash or wait in the backend
 
-    `last` has the bytes per NIC of the last call, in every rank the same.  Groups that are made are
-    shared by all of the same ranks, backend and limit, for as long as the default group lives.
+    `last` has the bytes per NIC of this node in the last call.  Groups that are made are shared by
+    all of the same ranks, backend and limit, for as long as the default group lives.
     """
 
     def __init__(
@@ -60,14 +68,18 @@ class RailAllToAll:
         limit_s: float = 600.0,
         pieces: int = PIECES,
         experts: int | None = None,
+        agree_first: bool = True,
     ) -> None:
-        self.fabric = fabric
+        self.fabric, self.agree_first = fabric, agree_first
         self._all = everyone(getattr(groups, "all", None) or group, limit_s)
         self._begin(policy, groups, pieces, experts)
         handed = groups or made(fabric, self._all, limit_s)
         self._carrier = carrier_of(handed, limit_s)
         self.groups = Groups(handed.node, handed.rail, self._all)
         self._device = {"gloo": "cpu", "nccl": "cuda"}.get(dist.get_backend(handed.rail))
+        # a wait of NCCL with a limit looks once a millisecond
+        self.limit_s = None if self._device == "cuda" else limit_s
+        self._circle = Circle(self.groups, self._router, self.limit_s, trusts=not agree_first)
         self.last: NicBytes | None = None
 
     def _begin(self, policy: str, handed: Groups | None, pieces: int, experts: int | None) -> None:
@@ -80,8 +92,8 @@ class RailAllToAll:
                 setup = (
                     f"{fabric.nodes} nodes x {fabric.gpus} GPUs, "
                     f"{'' if experts is None else f'{experts} experts, '}policy {policy}, {pieces} "
-                    f"pieces, groups {'made' if handed is None else 'handed in'}, fabric "
-                    f"{fabric.digest[:16]}"
+                    f"pieces, groups {'made' if handed is None else 'handed in'}"
+                    f"{'' if self.agree_first else ', no agreement'}, fabric {fabric.digest[:16]}"
                 )
         except InputError as error:
             problem = str(error)
@@ -103,7 +115,6 @@ class RailAllToAll:
         input_split_sizes: Splits = None,
         *,
         counts: Ints | None = None,
-        agree_first: bool = True,
         async_op: bool = False,
     ) -> Any:
         """What `torch.distributed.all_to_all_single` does: rows of `input`, by destination, into
@@ -111,14 +122,13 @@ class RailAllToAll:
         take the way back.
 
         counts       int64 [R, R], rows from rank to rank, where every rank knows them: they are
-                     not exchanged then, only that all ranks have the same and nothing is wrong
-        agree_first  False: not even that; ranks whose counts or tensors differ then crash or wait
-                     in the backend
+                     not exchanged then, only that all ranks have the same and nothing is wrong;
+                     every rank plans for all nodes
         async_op     rows move while the caller goes on; tensors are left alone until `wait`
         """
         offer = self._offer(output, input, output_split_sizes, input_split_sizes)
         if counts is not None:
-            counts = self._known(counts, offer, agree_first)
+            counts = self._known(counts, offer)
         route = self.route(offer, counts)
         return into(self._carrier, route.way, input, output, async_op)
 
@@ -128,24 +138,36 @@ class RailAllToAll:
         """The route of `counts` that all agreed on, or else of what every rank offers; see
         `Router.route`.
         """
-        if counts is None:
-            counts = agree.agreed(self._all, offer._replace(made=self._made))
-        route = self._router.route(counts, to_nodes=to_nodes)
+        offer = offer._replace(made=self._made)
+        if counts is None and self._router.alone:
+            route = self._circle.route(offer, to_nodes=to_nodes)
+        else:
+            counts = agree.agreed(self._all, offer) if counts is None else counts
+            route = self._router.route(counts, to_nodes=to_nodes)
         self.last = NicBytes(route.sent * offer.width, route.received * offer.width)
         return route
 
-    def confirm(self, offer: agree.Offer) -> None:
-        """Raise on every rank what is wrong with the offer of any, or how rows of two differ."""
-        agree.alike(self._all, offer._replace(made=self._made))
+    def gathered_bytes(self) -> NicBytes:
+        """`last` of every node, [nodes, rails]; every rank calls this."""
+        sent, received = self.last or np.zeros((2, self.fabric.rails), np.int64)
+        every = gathered(self._all, np.stack([sent, received]))[:: self.fabric.gpus]
+        return NicBytes(every[:, 0], every[:, 1])
 
-    def _known(self, counts: Any, offer: agree.Offer, agree_first: bool) -> Ints:
+    def confirm(self, offer: agree.Offer, counts: Ints | None = None) -> None:
+        """Raise on every rank what is wrong with the offer of any, how rows of two differ, or that
+        two were handed different counts; unless ranks are not to agree.
+        """
+        offer = offer._replace(made=self._made)
+        if self._router.alone or not self.agree_first:
+            self._circle.confirm(offer, counts)
+        else:
+            agree.alike(self._all, offer, counts)
+
+    def _known(self, counts: Any, offer: agree.Offer) -> Ints:
         """Counts that every rank hands in, held against its own splits and against the others'."""
         problem = offer.problem or _misfit(counts, offer, self.rank)
-        if problem and not agree_first:
-            raise InputError(f"rank {self.rank}: {problem}")
         matrix = np.ascontiguousarray(np.zeros(0) if problem else counts)
-        if agree_first:
-            agree.alike(self._all, offer._replace(problem=problem, made=self._made), matrix)
+        self.confirm(offer._replace(problem=problem), matrix)
         return matrix
 
     def along(self, way: Way, length: int, *tensors: Any) -> tuple[Any, ...]:
@@ -169,7 +191,7 @@ class RailAllToAll:
         if not problem and agree.differentiable(input.requires_grad) and _is_leaf(output):
             problem = "output is a leaf that needs gradients: rows can't be written into it"
         if problem:
-            return agree.Offer([], None, 0, "", problem)
+            return agree.Offer.none(problem)
         kind = agree.differentiable(input.requires_grad) + _kind(input)
         return agree.Offer(sizes[0], sizes[1], _width(input), kind)
 
@@ -203,22 +225,23 @@ def _undivided(fabric: Fabric, experts: int | None) -> str:
     return f"{experts} experts do not divide over {ranks} ranks"
 
 
-def _splits(name: str, tensor: Any, splits: Any, ranks: int) -> tuple[list[int], str]:
-    """Rows to or from each rank, and what is wrong with them."""
-    rows = tensor.shape[0]
+def _splits(name: str, tensor: Any, splits: Any, ranks: int) -> tuple[Ints, str]:
+    """Rows to or from each rank, int64 [R], and what is wrong with them."""
+    rows, none = tensor.shape[0], np.zeros(0, np.int64)
     if splits is None:
         if rows % ranks:
-            return [], f"{name} has {rows} rows and no split sizes: they don't divide by {ranks}"
-        return [rows // ranks] * ranks, ""
+            return none, f"{name} has {rows} rows and no split sizes: they don't divide by {ranks}"
+        return np.full(ranks, rows // ranks), ""
     try:
         sizes = list(splits.tolist() if hasattr(splits, "tolist") else splits)
     except (TypeError, RuntimeError):  # one number, or a tensor that has none
-        return [], f"{name}_split_sizes are not {ranks} whole numbers of at least 0: {splits!r}"
-    if len(sizes) != ranks or {*map(type, sizes)} != {int} or min(sizes) < 0:
-        return [], f"{name}_split_sizes are not {ranks} whole numbers of at least 0: {sizes}"
-    if sum(sizes) != rows:
-        return [], f"{name}_split_sizes sum to {sum(sizes)}, {name} has {rows} rows"
-    return sizes, ""
+        return none, f"{name}_split_sizes are not {ranks} whole numbers of at least 0: {splits!r}"
+    found = np.array(sizes) if len(sizes) == ranks and {*map(type, sizes)} == {int} else none
+    if len(found) != ranks or found.dtype != np.int64 or found.min() < 0:
+        return none, f"{name}_split_sizes are not {ranks} whole numbers of at least 0: {sizes}"
+    if (total := sum(sizes)) != rows:
+        return none, f"{name}_split_sizes sum to {total}, {name} has {rows} rows"
+    return found, ""
 
 
 def _misfit(counts: Any, offer: agree.Offer, rank: int) -> str:
@@ -232,8 +255,8 @@ def _misfit(counts: Any, offer: agree.Offer, rank: int) -> str:
         ("row", counts[rank], offer.send),
         ("column", counts[:, rank], offer.recv),
     ):
-        if splits is not None and line.tolist() != splits:
-            return f"its {name} of counts is {line.tolist()}, its split sizes are {splits}"
+        if splits is not None and (line != splits).any():
+            return f"its {name} of counts is {line.tolist()}, its split sizes are {splits.tolist()}"
     return ""
 
 

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
+from railopt.base.arrays import Ints
 from railopt.model.fabric import Fabric
 from railopt.torch import agree
 from railopt.torch.all_to_all import RailAllToAll
 from railopt.torch.groups import Groups
+from railopt.torch.talk import gathered
 from railopt.torch.ways import Exchange, Way, back
 
 __all__ = ["Dispatched", "TokenDispatcher"]
@@ -85,15 +86,20 @@ class TokenDispatcher:
         group: Any = None,
         groups: Groups | None = None,
         limit_s: float = 600.0,
+        agree_first: bool = True,
     ) -> None:
         self.rails = RailAllToAll(
-            fabric, policy, group=group, groups=groups, limit_s=limit_s, experts=experts
+            fabric,
+            policy,
+            group=group,
+            groups=groups,
+            limit_s=limit_s,
+            experts=experts,
+            agree_first=agree_first,
         )
         self.fabric, self.experts = fabric, experts
         self.local_experts = experts // (fabric.nodes * fabric.gpus)
-        # a wait of NCCL with a limit looks once a millisecond
-        nccl = dist.get_backend(self.rails.groups.node) == "nccl"
-        self._limit_s, self._dispatches = None if nccl else limit_s, 0
+        self._dispatches = 0
         self._last: Dispatched | None = None
 
     def dispatch(self, x: Any, topk_idx: Any, topk_weights: Any) -> Dispatched:
@@ -105,7 +111,7 @@ class TokenDispatcher:
         """
         fabric, rank = self.fabric, self.rails.rank
         problem = self._unfit(x, topk_idx, topk_weights)
-        token, send = (topk_idx, []) if problem else self._units(topk_idx)
+        token, send = (topk_idx, None) if problem else self._units(topk_idx)
         route = self.rails.route(_offer(x, topk_weights, send, problem), to_nodes=True)
         self._dispatches += 1
         units = int(route.sources.sum())
@@ -148,13 +154,12 @@ class TokenDispatcher:
     def _returned(self, y: Any, dispatched: Any, weighted: bool) -> agree.Offer:
         """What this rank brings to a `combine`."""
         if problem := self.rails.unfit("y", y) or _unreturned(y, dispatched):
-            return agree.Offer([], None, 0, "", problem)
+            return agree.Offer.none(problem)
         needed = y.requires_grad or (weighted and dispatched.weights.requires_grad)
         kind = f"y of {y.shape[1]} x {y.dtype} of dispatch {dispatched.trail.number}"
         kind += "" if weighted else ", not weighted"
-        return agree.Offer(
-            [], None, y.shape[1] * y.element_size(), agree.differentiable(needed) + kind
-        )
+        kind = agree.differentiable(needed) + kind
+        return agree.Offer.none(kind=kind, width=y.shape[1] * y.element_size())
 
     def _unfit(self, x: Any, idx: Any, weights: Any) -> str:
         """What is wrong with arguments of `dispatch`, in words; "" if nothing."""
@@ -178,7 +183,7 @@ class TokenDispatcher:
             )
         return ""
 
-    def _units(self, idx: Any) -> tuple[Any, list[int]]:
+    def _units(self, idx: Any) -> tuple[Any, Ints]:
         """[U] the token of each unit, by node; rows to each rank: units of a node are for its GPU
         of this rank's local index, which is where they go if nothing is staged.
         """
@@ -186,12 +191,12 @@ class TokenDispatcher:
         node, token = _marked(idx.long() // self.local_experts // gpus, nodes)
         send = np.zeros((nodes, gpus), np.int64)
         send[:, self.rails.rank % gpus] = torch.bincount(node, minlength=nodes).cpu().numpy()
-        return token, send.reshape(-1).tolist()
+        return token, send.reshape(-1)
 
     def _passed(self, gpu: Any) -> tuple[Way, int]:
         """The exchange of copies for GPUs `gpu` [C] of the node, and how many arrive here."""
         send = torch.bincount(gpu, minlength=self.fabric.gpus).cpu().numpy()
-        counts = agree.gathered(self.rails.groups.node, send, self._limit_s)
+        counts = gathered(self.rails.groups.node, send, self.rails.limit_s)
         recv = counts[:, self.rails.rank % self.fabric.gpus].tolist()
         return (Exchange("node", send.tolist(), recv),), sum(recv)
 
@@ -209,9 +214,9 @@ class TokenDispatcher:
         return copy[order], choice[order], per_expert
 
 
-def _offer(x: Any, weights: Any, send: list[int], problem: str) -> agree.Offer:
-    if problem:
-        return agree.Offer([], None, 0, "", problem)
+def _offer(x: Any, weights: Any, send: Ints | None, problem: str) -> agree.Offer:
+    if problem or send is None:
+        return agree.Offer.none(problem)
     top_k = weights.shape[1]
     width = x.shape[1] * x.element_size() + top_k * weights.element_size() + 4 * (top_k + 1)
     kind = f"tokens of {x.shape[1]} x {x.dtype} with {top_k} choices, weights {weights.dtype}"

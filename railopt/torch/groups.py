@@ -15,8 +15,8 @@ import torch.distributed as dist
 
 from railopt.base.errors import BackendError, InputError, printable
 from railopt.model.fabric import Fabric
-from railopt.torch.agree import gathered, mark
 from railopt.torch.shared import SHARED, lost
+from railopt.torch.talk import gathered, mark
 
 __all__ = ["Groups", "checked", "everyone", "made"]
 

@@ -1,5 +1,5 @@
-"""Who sends which rows to whom on which rail: from the counts that every rank knows to the way of
-one rank.  numpy and numba alone, no PyTorch.
+"""Who sends which rows to whom on which rail: from counts to the way of one rank.  numpy and numba
+alone, no PyTorch.
 
 Ranks are GPU ids: rank = node * gpus + local.  The ranks of one local index are a *rail group*:
 the process group that carries what goes on that GPU's NICs.  A flow's rows are divided
@@ -10,6 +10,14 @@ between rail groups as a policy puts its pieces on rails, and lie in their order
     3  inside the node        from the rail group's GPU to the destination    (what is passed on)
 
 Rows inside a node take step 1 alone.
+
+A policy that needs its own row alone is planned by its node, and who receives is told what comes:
+
+    decide    from the rows of the own node: what this rank stages, and what it sends in step 2
+    hear      what the others of its rail group send here: what it passes on in step 3
+    finish    what its node passes on to it, and the way
+
+`route` makes the same of counts that every rank knows.
 """
 
 from __future__ import annotations
@@ -24,21 +32,20 @@ from railopt.base.units import INT64_MAX
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.policies import plan, policy_named
-from railopt.policies.planner import Planner
-from railopt.torch.tally import RailRows, RowSums, Tables, add, begin, busiest, sums
+from railopt.policies.planner import ALONE, NodePlan, Planner
+from railopt.torch.tally import RailRows, RowSums, Tables, add, begin, outgoing, sums
 from railopt.torch.ways import Exchange, Way, transposed
 
 __all__ = ["PIECES", "Route", "Router"]
 
-PIECES = 64  # of the busiest node's share of a rail: so finely a policy divides
-LOOPED = ("lpt", "lpt-local", "even-excess", "own-nic", "spill")  # by a `Planner`, without a `Plan`
+PIECES = 64  # of a node's share of a rail: so finely a policy divides
 
 
 class Route(NamedTuple):
     """One rank's part of a planned all-to-all.
 
     way             its steps
-    sent, received  int64 [nodes, rails]: rows that each NIC of the fabric sends and receives
+    sent, received  int64 [rails]: rows that each NIC of its node sends and receives
     sources         int64 [R]: rows that are at this rank after the way, by the rank they are from
     """
 
@@ -53,6 +60,9 @@ class Router:
 
     >>> router = Router(fabric, rank=3, policy="even-excess")
     >>> route = router.route(counts)     # int64 [R, R], rows from rank to rank
+
+    alone   whether the policy needs its own node's rows alone; each node's share of a rail is then
+            cut into `pieces`, else that of the node that sends most
     """
 
     def __init__(
@@ -63,18 +73,17 @@ class Router:
             raise InputError(f"rank {rank}: expected 0 to {ranks - 1}")
         policy_named(str(policy))
         self.fabric, self.rank, self.policy = fabric, rank, policy
+        self.node = rank // fabric.gpus
         self.pieces = whole_number(pieces, "pieces", 1, INT64_MAX)
+        self.alone = policy in ALONE
         self._via = rail_groups(fabric)
-        one_nic = fabric.node.near.sum(axis=1).max() == 1
-        looped = policy in LOOPED and (one_nic or policy != "own-nic")
-        fast = policy == "spill"
-        self._planner = Planner(fabric, None, 1, policy, fast=fast) if looped else None
-        shapes = [(ranks, fabric.gpus), (fabric.gpus, ranks)] + [(ranks, fabric.gpus)] * 2
-        shapes += [(fabric.nodes, fabric.rails)] * 2
-        self._tables = Tables(*(np.empty(shape, np.int64) for shape in shapes))
-        lengths = [fabric.gpus] * 2 + [fabric.nodes] * 2 + [fabric.gpus] * 2
-        vectors = [np.empty(length, np.int64) for length in lengths]
-        self._sums = RowSums._make([*vectors, np.empty((fabric.gpus, fabric.nodes), np.int64)])
+        self._planners: dict[int | None, Planner] = {}
+        nodes, gpus = fabric.nodes, fabric.gpus
+        shapes = [(ranks, gpus), (gpus, ranks), (ranks, gpus), (ranks, gpus), (nodes, fabric.rails)]
+        tables = [np.empty(shape, np.int64) for shape in shapes]
+        self._tables = Tables._make([*tables, np.empty(fabric.rails, np.int64)])
+        vectors = [np.empty(n, np.int64) for n in (gpus, gpus, nodes, nodes, gpus, gpus)]
+        self._sums = RowSums._make([*vectors, np.empty((gpus, nodes), np.int64)])
 
     def route(self, counts: Ints, *, to_nodes: bool = False) -> Route:
         """The way of `counts` [R, R] rows from rank to rank.
@@ -82,7 +91,44 @@ class Router:
         to_nodes   rows only have to reach the node of their destination: step 3 is left out, and
                    rows stay with the GPU of the rail group that carried them, by source
         """
-        self._count(counts)
+        first, gpus = self.node * self.fabric.gpus, self.fabric.gpus
+        begin(counts[first : first + gpus], self.rank, self._tables)
+        add(self._planned(counts), self._via, self.rank, self._tables)
+        return self._way(to_nodes)
+
+    def decide(self, rows: Ints) -> Ints:
+        """int64 [nodes, rails + G * G]: what this rank tells the same GPU of each node, of the
+        `rows` [G, R] that its node has: rows of all rails to that node, then those of its own rail
+        group from each of its GPUs to each of theirs.
+        """
+        begin(rows, self.rank, self._tables)
+        made = self._plan_of(self.node, rows, self._caps(rows, self.node, 1))
+        pieces = RailRows(made.src_gpu, made.dst_gpu, made.size, made.rail)
+        add(pieces, self._via, self.rank, self._tables)
+        nodes, gpus = self.fabric.nodes, self.fabric.gpus
+        blocks = self._tables.gathered.reshape(gpus, nodes, gpus).swapaxes(0, 1)
+        return np.concatenate([self._tables.sent, blocks.reshape(nodes, -1)], axis=1)
+
+    def hear(self, told: Ints) -> Ints:
+        """int64 [G, R]: what this rank tells each GPU of its node, once the same GPU of each node
+        has `told` it [nodes, rails + G * G]: rows that it passes on to that GPU, by source.
+        """
+        (nodes, rails), gpus = self._tables.sent.shape, self.fabric.gpus
+        told[self.node] = 0  # what stays in the node is known
+        self._tables.received[:] = told[:, :rails].sum(axis=0)
+        self._tables.arrived[:] += told[:, rails:].reshape(nodes * gpus, gpus)
+        return np.ascontiguousarray(self._tables.arrived.T)
+
+    def finish(self, passed: Ints | None) -> Route:
+        """The way, once each GPU of the node has said what it passes on to this rank: `passed` [G,
+        R]; None: rows only have to reach the node (see `route`).
+        """
+        if passed is not None:
+            self._tables.into[:] = passed.T
+        return self._way(passed is None)
+
+    def _way(self, to_nodes: bool) -> Route:
+        """The way that the tables say."""
         tables, total = self._tables, self._sums
         sums(tables, total)
         staged = Exchange("node", total.staged.tolist(), total.gathered.tolist())
@@ -93,24 +139,30 @@ class Router:
             passed = Exchange("node", total.passed.tolist(), total.into.tolist())
             way = (*way, transposed(tables.arrived), passed, transposed(tables.into.T))
             reached = tables.into
-        return Route(way, tables.sent.copy(), tables.received.copy(), reached.sum(axis=1))
-
-    def _count(self, counts: Ints) -> None:
-        """Fill the tables."""
-        begin(counts, self.rank, self._tables)
-        add(self._planned(counts), self._via, self.rank, self._tables)
+        return Route(way, tables.sent.sum(axis=0), tables.received.copy(), reached.sum(axis=1))
 
     def _planned(self, counts: Ints) -> RailRows:
         """Every row between nodes on a rail."""
         fabric = self.fabric
-        cap = max(1, -(-busiest(counts, fabric.gpus) // (fabric.rails * self.pieces)))
-        if self._planner is None:
-            chunks = Traffic(counts, fabric.nodes).chunks(cap)
+        caps = self._caps(counts, 0, fabric.nodes)
+        if self.policy != "spill" and not self.alone:
+            chunks = Traffic(counts, fabric.nodes).chunks(int(caps.max()))
             rail = plan(fabric, chunks, self.policy).rail
             return RailRows(chunks.src_gpu, chunks.dst_gpu, chunks.size, rail)
-        self._planner.cap = cap
-        made = self._planner.plan(counts)
+        made = self._plan_of(None, counts, caps if self.alone else np.full_like(caps, caps.max()))
         return RailRows(made.src_gpu, made.dst_gpu, made.size, made.rail)
+
+    def _caps(self, rows: Ints, first: int, senders: int) -> Ints:
+        """int64 [senders]: rows of the largest piece of each of the nodes from `first` on."""
+        out = np.empty(senders, np.int64)
+        outgoing(rows, self.fabric.gpus, first, out)
+        return np.maximum(1, -(-out // (self.fabric.rails * self.pieces)))
+
+    def _plan_of(self, node: int | None, rows: Ints, caps: Ints) -> NodePlan:
+        if node not in self._planners:
+            fast = self.policy == "spill"
+            self._planners[node] = Planner(self.fabric, node, 1, self.policy, fast=fast)
+        return self._planners[node].plan(rows, caps)
 
 
 def rail_groups(fabric: Fabric) -> Array:

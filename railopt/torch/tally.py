@@ -9,7 +9,7 @@ import numpy as np
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel
 
-__all__ = ["RailRows", "RowSums", "Tables", "add", "begin", "busiest", "by_column", "sums"]
+__all__ = ["RailRows", "RowSums", "Tables", "add", "begin", "by_column", "outgoing", "sums"]
 
 
 class RailRows(NamedTuple):
@@ -28,8 +28,8 @@ class Tables(NamedTuple):
     gathered  [G, R]     from GPU i of this node to GPU d, by this rank's rail group
     arrived   [R, G]     from GPU s to GPU h of this node, by this rank's rail group
     into      [R, G]     from GPU s to this rank, by the rail group that carries them
-    sent      [nodes, rails]     what each NIC sends
-    received  [nodes, rails]     what each NIC receives
+    sent      [nodes, rails]     what each NIC of this node sends to each node
+    received  [rails]    what each NIC of this node receives
     """
 
     own: Array
@@ -41,20 +41,20 @@ class Tables(NamedTuple):
 
 
 @kernel
-def begin(counts: Array, rank: int, tables: Tables) -> None:
-    """Tables with what stays inside the rank's node alone, of `counts` [R, R]: it goes by the
-    rail group of its destination.
+def begin(rows: Array, rank: int, tables: Tables) -> None:
+    """Tables with what stays inside the rank's node alone, of the node's `rows` [G, R]: it goes by
+    the rail group of its destination.
     """
-    for table in tables:
-        table[:] = 0
+    tables.own[:], tables.gathered[:], tables.arrived[:], tables.into[:] = 0, 0, 0, 0
+    tables.sent[:], tables.received[:] = 0, 0
     gpus = tables.own.shape[1]
     local = rank % gpus
     for i in range(gpus):
         mate = rank - local + i
-        tables.own[mate, i] = counts[rank, mate]
-        tables.gathered[i, rank] = counts[mate, rank]
-        tables.arrived[mate, local] = counts[mate, rank]
-        tables.into[mate, local] = counts[mate, rank]
+        tables.own[mate, i] = rows[local, mate]
+        tables.gathered[i, rank] = rows[i, rank]
+        tables.arrived[mate, local] = rows[i, rank]
+        tables.into[mate, local] = rows[i, rank]
 
 
 @kernel
@@ -68,16 +68,18 @@ def add(pieces: RailRows, via: Array, rank: int, tables: Tables) -> None:
         s, d, rows, n = pieces.src_gpu[i], pieces.dst_gpu[i], pieces.size[i], pieces.rail[i]
         k, f = s // gpus, d // gpus
         c = via[s % gpus, d % gpus, n]
-        tables.sent[k, n] += rows
-        tables.received[f, n] += rows
-        if s == rank:
-            tables.own[d, c] += rows
-        if d == rank:
-            tables.into[s, c] += rows
-        if c == local and k == node:
-            tables.gathered[s % gpus, d] += rows
-        if c == local and f == node:
-            tables.arrived[s, d % gpus] += rows
+        if k == node:
+            tables.sent[f, n] += rows
+            if s == rank:
+                tables.own[d, c] += rows
+            if c == local:
+                tables.gathered[s % gpus, d] += rows
+        elif f == node:
+            tables.received[n] += rows
+            if d == rank:
+                tables.into[s, c] += rows
+            if c == local:
+                tables.arrived[s, d % gpus] += rows
 
 
 class RowSums(NamedTuple):
@@ -117,15 +119,15 @@ def sums(tables: Tables, total: RowSums) -> None:
 
 
 @kernel
-def busiest(counts: Array, gpus: int) -> int:
-    """Rows that the node which sends most has for other nodes, of `counts` [R, R]."""
-    most = 0
-    for first in range(0, counts.shape[0], gpus):
-        out = 0
-        for s in range(first, first + gpus):
-            out += counts[s].sum() - counts[s, first : first + gpus].sum()
-        most = max(most, out)
-    return most
+def outgoing(rows: Array, gpus: int, first: int, out: Array) -> None:
+    """Fill `out` [senders]: what each of the nodes from `first` on has for other nodes, of the
+    `rows` [senders * G, R] of their GPUs.
+    """
+    for k in range(out.size):
+        own = (first + k) * gpus
+        out[k] = 0
+        for g in range(k * gpus, (k + 1) * gpus):
+            out[k] += rows[g].sum() - rows[g, own : own + gpus].sum()
 
 
 @kernel

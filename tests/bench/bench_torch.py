@@ -1,4 +1,6 @@
-"""What a planned all-to-all costs a rank beyond its collectives: 8 ranks, 2 nodes x 4 GPUs."""
+"""What a planned all-to-all costs a rank beyond its collectives: this process plays one rank, and
+the rounds with the others are answered from memory.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,25 +19,31 @@ from railopt.torch.tally import add, sums
 from railopt.torch.ways import transposed
 from tests.bench import Row, judged_once
 
-FABRIC, GOAL_US, CALLS = Fabric.uniform(2, 4), 150, 2000
+FABRIC, GOAL_US, CALLS, RANK = Fabric.uniform(2, 4), 150, 2000, 1
+# plan and sizes where nodes decide alone, by nodes and GPUs: what a rank may take
+ALONE_US = {(2, 4): 150, (8, 8): 300, (64, 8): 500}
 
 
-def counts() -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 200, (8, 8))
+def counts(fabric: Fabric = FABRIC) -> np.ndarray:
+    ranks = fabric.nodes * fabric.gpus
+    return np.random.default_rng(0).integers(0, 200, (ranks, ranks))
 
 
 def rows() -> Iterator[Row]:
     for policy in ("even-excess", "lpt", "own-nic", "spill"):
-        router = Router(FABRIC, 1, policy)
-        yield from timed(
-            f"plan and split sizes of a rank, {policy}", partial(router.route, counts()), GOAL_US
-        )
+        router = Router(FABRIC, RANK, policy)
+        name = f"plan of all nodes and split sizes of a rank, 2 x 4, {policy}"
+        yield from timed(name, partial(router.route, counts()), GOAL_US)
     for name, call in parts():
         yield from timed(f"  of which {name}, even-excess", call, None)
     if find_spec("torch") is None:
         return
-    for name, call, goal in calls():
-        yield from timed(name, call, goal)
+    for shape, goal in ALONE_US.items():
+        for policy in ("even-excess", "lpt"):
+            fabric = Fabric.uniform(*shape)
+            name = f"each node alone, checks, plan and sizes, {shape[0]} x {shape[1]}, {policy}"
+            yield from timed(name, alone(fabric, policy), goal)
+    yield from timed("copies of rows in four reorders, of 26 KB", copies(), None)
 
 
 def timed(name: str, call: Callable[[], Any], goal_us: float | None) -> Iterator[Row]:
@@ -54,21 +61,69 @@ def timed(name: str, call: Callable[[], Any], goal_us: float | None) -> Iterator
 
 def parts() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Parts of a route."""
-    router, matrix = Router(FABRIC, 1), counts()
+    router, matrix = Router(FABRIC, RANK), counts()
     router.route(matrix)
     yield "the plan", partial(router._planned, matrix)
     pieces = router._planned(matrix)
-    yield "rows of each rail group", lambda: add(pieces, router._via, 1, router._tables)
+    yield "rows of each rail group", lambda: add(pieces, router._via, RANK, router._tables)
     yield "split sizes", lambda: sums(router._tables, router._sums)
     yield "one of four reorders", partial(transposed, router._tables.own)
 
 
-def calls() -> Iterator[tuple[str, Callable[[], Any], float | None]]:
-    """Parts of a call of rank 1, whose collectives are left out."""
+def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
+    """A rank's part of a call: from its arguments to its way."""
     import torch
 
-    from railopt.torch import agree
+    from railopt.torch import circle
     from railopt.torch.all_to_all import RailAllToAll
+    from railopt.torch.groups import Groups
+
+    matrix = counts(fabric)
+    send, recv = matrix[RANK].tolist(), matrix[:, RANK].tolist()
+    sent, out = torch.zeros(sum(send), 8), torch.empty(sum(recv), 8)
+    rails: Any = object.__new__(RailAllToAll)
+    rails.fabric, rails._router = fabric, Router(fabric, RANK, policy)
+    rails._device, rails._made = "cpu", ""
+    groups = Groups("node", "rail", "all")
+    rails._circle = circle.Circle(groups, rails._router, None, trusts=False)
+    told, passed = told_by_others(fabric, policy, matrix)
+
+    def gathered(_: Any, message: np.ndarray, *__: Any) -> np.ndarray:
+        every = np.tile(message, (fabric.gpus, 1))
+        every[:, circle.HEAD :] = matrix[: fabric.gpus]
+        every[:, circle.SUM] = 0
+        return every
+
+    def exchanged(group: str, message: np.ndarray, *_: Any) -> np.ndarray:
+        if group == "node":
+            return passed
+        return np.concatenate([message[:, : circle.HEAD], told], axis=1)
+
+    def call() -> Any:
+        circle.gathered, circle.exchanged = gathered, exchanged
+        return rails.route(rails._offer(out, sent, recv, send))
+
+    right = Router(fabric, RANK, policy).route(matrix)
+    assert call().way == right.way
+    return call
+
+
+def told_by_others(
+    fabric: Fabric, policy: str, matrix: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the rank hears in its rail group and from the GPUs of its node, which is node 0."""
+    nodes, gpus = fabric.nodes, fabric.gpus
+    routers = [Router(fabric, rank, policy) for rank in range(nodes * gpus)]
+    out = np.stack([r.decide(matrix[r.node * gpus : (r.node + 1) * gpus]) for r in routers])
+    told = out.reshape(nodes, gpus, nodes, -1)[:, :, 0].swapaxes(0, 1)  # by GPU of node 0, by node
+    heard = np.stack([routers[gpu].hear(told[gpu].copy()) for gpu in range(gpus)])
+    return told[RANK], np.ascontiguousarray(heard[:, RANK])
+
+
+def copies() -> Callable[[], Any]:
+    """The rows of a call through its reorders; exchanges are left out."""
+    import torch
+
     from railopt.torch.autograd import into
     from railopt.torch.carry import WayCarrier
 
@@ -82,21 +137,6 @@ def calls() -> Iterator[tuple[str, Callable[[], Any], float | None]]:
             pass
 
     matrix = counts()
-    send, recv = matrix[1].tolist(), matrix[:, 1].tolist()
-    sent, out = torch.zeros(sum(send), 8), torch.empty(sum(recv), 8)
-    kind, made = agree.mark("float32 rows of shape (8,)"), agree.mark("")
-    heads = np.tile([0, kind, made, agree.SPLITS], (8, 1))
-    message = np.concatenate([heads, matrix, matrix.T], axis=1)
-    rails = object.__new__(RailAllToAll)
-    rails.fabric, rails._router, rails._carrier = FABRIC, Router(FABRIC, 1), Still()
-    rails._device, rails._all, rails._made = "cpu", None, ""
-
-    def planned() -> Any:
-        return rails.route(rails._offer(out, sent, recv, send))
-
-    agree.gathered, agree.dist = lambda *_: message, SimpleNamespace(get_world_size=lambda _: 8)
-    way = planned().way
-    with torch.no_grad():
-        yield "checks of arguments and counts, plan and split sizes", planned, GOAL_US
-        move = partial(into, rails._carrier, way, sent, out)
-        yield "copies of rows in four reorders, of 26 KB", move, None
+    sent, out = torch.zeros(matrix[RANK].sum(), 8), torch.empty(matrix[:, RANK].sum(), 8)
+    way = Router(FABRIC, RANK).route(matrix).way
+    return partial(into, Still(), way, sent, out)

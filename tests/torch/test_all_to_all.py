@@ -6,6 +6,7 @@ import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ import torch
 import torch.distributed as dist
 
 from railopt import Fabric
+from railopt.policies.planner import ALONE
 from railopt.torch import Groups, RailAllToAll
+from railopt.torch.agree import Offer
 from railopt.torch.groups import made, members
+from railopt.torch.routes import Router
 from tests.torch.world import WAIT_S, run
 
 TWO_FOUR = Fabric.uniform(2, 4)
@@ -77,7 +81,9 @@ def every_kind(fabric: Fabric, policy: str) -> None:
             assert railed.all_to_all_single(out, sent, recv, send) is out
             assert torch.equal(out, peers(sent, counts))
             assert railed.last is not None
-            assert railed.last.sent.sum() == railed.last.received.sum()
+    carried = railed.gathered_bytes()
+    assert carried.sent.sum() == carried.received.sum()
+    assert np.array_equal(carried.sent[railed.rank // fabric.gpus], railed.last.sent)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +109,27 @@ def test_other_fabrics(fabric: Fabric) -> None:
     run(4, every_kind, fabric, "even-excess")
 
 
+def as_the_router(fabric: Fabric, policy: str) -> None:
+    """What nodes decide alone is what the router makes of the whole matrix."""
+    railed = RailAllToAll(fabric, policy, limit_s=WAIT_S)
+    router = Router(fabric, dist.get_rank(), policy)
+    for seed in range(6):
+        counts = some_counts(fabric.nodes * fabric.gpus, seed, 10 ** (1 + seed % 3))
+        rank = dist.get_rank()
+        for known in (counts[:, rank], None):
+            made = railed.route(Offer(counts[rank], known, 1, ""), to_nodes=known is None)
+            right = router.route(counts, to_nodes=known is None)
+            assert made.way == right.way
+            for mine, theirs in zip(made[1:], right[1:], strict=True):
+                assert np.array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("policy", ALONE)
+@pytest.mark.parametrize("fabric", [TWO_TWO, TWO_TWO.degraded({(1, 0): "0.5"})])
+def test_nodes_decide_alone(fabric: Fabric, policy: str) -> None:
+    run(4, as_the_router, fabric, policy)
+
+
 def plain_calls() -> None:
     """Without split sizes, of columns that are strided, empty, of no width; counts handed in."""
     railed = RailAllToAll(TWO_TWO, limit_s=WAIT_S)
@@ -119,9 +146,10 @@ def plain_calls() -> None:
     counts = some_counts(4, 3)
     send, recv = sides(counts)
     sent = torch.randn(sum(send), 2)
-    for options in ({}, {"agree_first": False}):
+    trusting = RailAllToAll(TWO_TWO, limit_s=WAIT_S, agree_first=False)
+    for rails, known in product((railed, trusting), (counts, None)):
         out = torch.empty(sum(recv), 2)
-        railed.all_to_all_single(out, sent, recv, send, counts=counts, **options)
+        rails.all_to_all_single(out, sent, recv, send, counts=known)
         assert torch.equal(out, peers(sent, counts))
     out = railed.all_to_all_single(out, sent, torch.tensor(recv), torch.tensor(send))
     assert torch.equal(out, peers(sent, counts))
@@ -326,8 +354,7 @@ def hot() -> tuple[list[int], list[int]]:
     for policy in ("own-nic", "even-excess"):
         railed = RailAllToAll(TWO_FOUR, policy, limit_s=WAIT_S)
         railed.all_to_all_single(torch.empty(sum(recv), 4), torch.ones(sum(send), 4), recv, send)
-        assert railed.last is not None
-        loads.append(railed.last.sent[0].tolist())
+        loads.append(railed.gathered_bytes().sent[0].tolist())
     return loads[0], loads[1]
 
 

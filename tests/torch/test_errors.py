@@ -182,6 +182,7 @@ def other_objects() -> dict[str, str]:
 
     calls: dict[str, Callable[[], Any]] = {
         "policy": lambda: (lpt if odd else plain).all_to_all_single(out, ones),
+        "node": lambda: (lpt if dist.get_rank() > 1 else plain).all_to_all_single(out, ones),
         "fabric": lambda: (other if odd else plain).all_to_all_single(out, ones),
         "counts": lambda: (lpt if odd else plain).all_to_all_single(out, ones, counts=COUNTS),
         "experts": lambda: (many if odd else few).dispatch(x, idx, weights),
@@ -194,6 +195,7 @@ def other_objects() -> dict[str, str]:
 
 OTHER_OBJECTS = {
     "policy": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy lpt, ",
+    "node": "rank 2 calls what was made for 2 nodes x 2 GPUs, policy lpt, ",
     "fabric": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy even-excess, ",
     "counts": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy lpt, ",
     "experts": "rank 1 calls what was made for 2 nodes x 2 GPUs, 16 experts, ",
@@ -205,6 +207,37 @@ def test_ranks_that_call_different_objects_say_so() -> None:
     for found in run(4, other_objects):
         wrong = [name for name, says in OTHER_OBJECTS.items() if says not in found[name]]
         assert wrong == [], found
+
+
+def trusting() -> str:
+    """Ranks that do not compare: rank 1 alone says what is wrong with its call, before it waits for
+    anybody.
+    """
+    railed = RailAllToAll(FABRIC, limit_s=WAIT_S, agree_first=False)
+    if dist.get_rank() == 1:
+        text = said(railed.all_to_all_single, torch.empty(4), torch.ones(4), None, [1, 1, 1, 2])
+        dispatcher = TokenDispatcher(FABRIC, 8, limit_s=WAIT_S, agree_first=False)
+        return text + said(dispatcher.combine, torch.ones(1, 3))
+    TokenDispatcher(FABRIC, 8, limit_s=WAIT_S, agree_first=False)
+    return ""
+
+
+def test_ranks_that_trust_each_other() -> None:
+    found = run(4, trusting)
+    assert "rank 1: input_split_sizes sum to 5, input has 4 rows" in found[1]
+    assert "rank 1: combine before any dispatch" in found[1]
+
+
+def dead_ends() -> str:
+    """No living rail from node 0 to node 1: its ranks know, and tell all."""
+    cut = FABRIC.degraded({(1, 0): "0", (1, 1): "0"})
+    railed = RailAllToAll(cut, limit_s=WAIT_S)
+    return said(railed.all_to_all_single, torch.empty(4), torch.ones(4))
+
+
+def test_a_node_that_cant_plan_is_an_error_of_all() -> None:
+    for found in run(4, dead_ends):
+        assert "no living rail from node" in found
 
 
 def wrong_counts() -> dict[str, str]:
@@ -261,13 +294,13 @@ def test_a_rank_that_stays_away_is_waited_for_only_so_long() -> None:
 
 def one_leaves_in_the_middle() -> str:
     """Counts are known; then rank 3 does not send."""
-    railed = RailAllToAll(FABRIC, limit_s=LATE_S)
+    railed = RailAllToAll(FABRIC, limit_s=LATE_S, agree_first=False)
     counts = np.full((4, 4), 8)
     if dist.get_rank() == 3:
         time.sleep(1.6 * LATE_S)
         return ""
     try:
-        railed.all_to_all_single(torch.empty(32), torch.ones(32), counts=counts, agree_first=False)
+        railed.all_to_all_single(torch.empty(32), torch.ones(32), counts=counts)
     except BackendError as error:
         return str(error)
     return ""

@@ -9,9 +9,10 @@ import torch
 import torch.distributed
 
 from railopt import Fabric
+from railopt.policies.planner import ALONE
 from railopt.torch.routes import Router
 
 os.environ["RAILOPT_COMPILE"] = "always"  # here, once, and not in each rank while others wait
 torch.set_num_threads(1)
-for policy in ("even-excess", "lpt", "spill"):
+for policy in (*ALONE, "spill"):
     Router(Fabric.uniform(2, 2), 0, policy).route(np.ones((4, 4), np.int64))

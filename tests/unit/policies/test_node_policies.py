@@ -235,15 +235,18 @@ def test_a_planner_makes_them(fabric: Fabric, policy: str) -> None:
         planner.plan(traffic.bytes[:1])
 
 
-@pytest.mark.parametrize("fabric", [DEGRADED, SHARED, CROSSED])
-def test_own_nics_need_one_nic_a_gpu_in_a_planner(fabric: Fabric) -> None:
+@pytest.mark.parametrize("policy", ["own-nic", "rotate"])
+@pytest.mark.parametrize("fabric", [DEGRADED, SHARED, CROSSED, SEVERAL])
+def test_policies_of_a_chunk_alone_in_a_planner(fabric: Fabric, policy: str) -> None:
     traffic = workloads.moe(fabric, seed=2)
-    whole = plan(fabric, traffic.chunks("64KiB"), "own-nic")
+    whole = plan(fabric, traffic.chunks("64KiB"), policy)
     assert np.array_equal(
-        Planner(fabric, None, "64KiB", "own-nic").plan(traffic.bytes).rail, whole.rail
+        Planner(fabric, None, "64KiB", policy).plan(traffic.bytes).rail, whole.rail
     )
-    with pytest.raises(InputError, match="near one NIC each"):
-        Planner(SEVERAL, 0, policy="own-nic")
+    rows = traffic.bytes.reshape(fabric.nodes, fabric.gpus, -1)
+    for node in range(fabric.nodes):
+        own = Planner(fabric, node, "64KiB", policy).plan(rows[node])
+        assert np.array_equal(own.rail, whole.rail[whole.chunks.src == node])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from railopt import Fabric, Plan, Traffic, plan
 from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.model.inside import Inside
+from railopt.policies.planner import ALONE
 from railopt.torch.routes import Route, Router, rail_groups
 from railopt.torch.ways import Exchange, Reorder, back, transposed
 
@@ -81,6 +82,40 @@ FABRICS = {
 }
 
 
+def decided(fabric: Fabric, counts: np.ndarray, policy: str, **options: bool) -> list[Route]:
+    """The routes of all ranks when each node decides alone, and tells the others."""
+    nodes, gpus = fabric.nodes, fabric.gpus
+    routers = [Router(fabric, rank, policy) for rank in range(nodes * gpus)]
+    rows = counts.reshape(nodes, gpus, -1)
+    out = np.stack([router.decide(rows[router.node]) for router in routers])
+    told = out.reshape(nodes, gpus, nodes, -1).swapaxes(0, 2).reshape(nodes * gpus, nodes, -1)
+    heard = np.stack([router.hear(told[router.rank]) for router in routers])
+    passed = heard.reshape(nodes, gpus, gpus, -1).swapaxes(1, 2).reshape(nodes * gpus, gpus, -1)
+    to_nodes = options.get("to_nodes", False)
+    return [router.finish(None if to_nodes else passed[router.rank]) for router in routers]
+
+
+@pytest.mark.parametrize("policy", ALONE)
+@pytest.mark.parametrize("name", FABRICS)
+@pytest.mark.parametrize("to_nodes", [False, True])
+def test_each_node_alone_decides_as_all_together(name: str, policy: str, to_nodes: bool) -> None:
+    fabric = FABRICS[name]
+    for seed, most in ((0, 40), (1, 900), (2, 3)):
+        counts = some_counts(fabric.nodes * fabric.gpus, seed, most)
+        counts[: fabric.gpus] *= 3  # nodes that cut into pieces of different sizes
+        together = routes(fabric, counts, policy, to_nodes=to_nodes)
+        alone = decided(fabric, counts, policy, to_nodes=to_nodes)
+        for whole, own in zip(together, alone, strict=True):
+            assert own.way == whole.way
+            for mine, right in zip(own[1:], whole[1:], strict=True):
+                assert np.array_equal(mine, right)
+
+
+def test_spill_needs_the_matrix() -> None:
+    assert not Router(FABRICS["2x4"], 0, "spill").alone
+    assert Router(FABRICS["2x4"], 0, "rotate").alone
+
+
 @pytest.mark.parametrize("policy", ["even-excess", "lpt", "lpt-local", "spill", "own-nic", "pxn"])
 @pytest.mark.parametrize("name", FABRICS)
 def test_every_row_arrives_in_torchs_order_and_comes_back(name: str, policy: str) -> None:
@@ -96,21 +131,34 @@ def test_every_row_arrives_in_torchs_order_and_comes_back(name: str, policy: str
         assert walk(fabric, [back(way) for way in ways], arrived) == inputs(counts)
 
 
-def planned(fabric: Fabric, counts: Ints, policy: str) -> Plan:
-    """On the chunks that a `Router` cuts for 3 nodes of 4 GPUs."""
+def planned(fabric: Fabric, counts: Ints, policy: str, node: int | None = None) -> Plan:
+    """On the chunks that a `Router` cuts for 3 nodes of 4 GPUs: of what `node` sends, or the node
+    that sends most.
+    """
     out = counts.reshape(3, 4, 3, 4).sum(axis=(1, 3))
-    cap = -(-int((out.sum(axis=1) - out.diagonal()).max()) // (4 * 64))
+    out = out.sum(axis=1) - out.diagonal()
+    cap = -(-int(out.max() if node is None else out[node]) // (4 * 64))
     return plan(fabric, Traffic(counts, 3).chunks(cap), policy)
 
 
-@pytest.mark.parametrize("policy", ["even-excess", "lpt"])
+@pytest.mark.parametrize("policy", ALONE)
 def test_rails_carry_what_the_policys_plan_says(policy: str) -> None:
+    """Of the whole matrix, cut as each node cuts, what the node sends."""
     fabric = FABRICS["a slow and a dead NIC"]
     counts = some_counts(12, 5, 400)
-    made = planned(fabric, counts, policy)
+    counts[:4] *= 5
+    made = [planned(fabric, counts, policy, node) for node in range(3)]
+    received = sum(one_sender(plan, node).recv for node, plan in enumerate(made))
     for rank, route in enumerate(routes(fabric, counts, policy)):
-        assert np.array_equal(route.sent, made.send), rank
-        assert np.array_equal(route.received, made.recv), rank
+        node = rank // 4
+        assert np.array_equal(route.sent, made[node].send[node]), rank
+        assert np.array_equal(route.received, received[node]), rank
+
+
+def one_sender(made: Plan, node: int) -> Plan:
+    """The part of a plan that a node sends."""
+    own = made.chunks.src == node
+    return Plan(made.fabric, made.chunks.take(own), made.rail[own])
 
 
 def test_spill_in_a_loop_is_close_to_its_plan() -> None:
@@ -118,13 +166,14 @@ def test_spill_in_a_loop_is_close_to_its_plan() -> None:
         for seed in range(4):
             counts = some_counts(12, seed, 400)
             best, even = (planned(fabric, counts, name) for name in ("spill", "even-excess"))
-            for route in routes(fabric, counts, "spill"):
-                times = [
-                    np.max(carried[rate > 0] / rate[rate > 0])
-                    for carried, rate in ((route.sent, fabric.tx), (route.received, fabric.rx))
-                ]
-                assert float(best.makespan) <= max(times) * 1.0001
-                assert max(times) <= min(1.02 * float(best.makespan), 1.01 * float(even.makespan))
+            every = routes(fabric, counts, "spill")[:: fabric.gpus]
+            sent, received = (np.stack(side) for side in zip(*(r[1:3] for r in every), strict=True))
+            times = [
+                np.max(carried[rate > 0] / rate[rate > 0])
+                for carried, rate in ((sent, fabric.tx), (received, fabric.rx))
+            ]
+            assert float(best.makespan) <= max(times) * 1.0001
+            assert max(times) <= min(1.02 * float(best.makespan), 1.01 * float(even.makespan))
 
 
 def test_rail_groups_get_as_much_as_their_rails() -> None:
@@ -133,17 +182,18 @@ def test_rail_groups_get_as_much_as_their_rails() -> None:
     for rank, route in enumerate(routes(fabric, counts, "even-excess")):
         node, local = divmod(rank, 4)
         rail = next(s for s in route.way if isinstance(s, Exchange) and s.within == "rail")
-        assert sum(rail.send) - rail.send[node] == route.sent[node, local]
-        assert sum(rail.recv) - rail.recv[node] == route.received[node, local]
+        assert sum(rail.send) - rail.send[node] == route.sent[local]
+        assert sum(rail.recv) - rail.recv[node] == route.received[local]
 
 
 def test_even_excess_evens_a_hot_gpu_out() -> None:
     counts = np.zeros((8, 8), np.int64)
     counts[0, 4:] = 256  # all of node 0's bytes are at GPU 0
     route = Router(FABRICS["2x4"], 0).route(counts)
-    assert route.sent.tolist() == [[256] * 4, [0] * 4]
+    assert route.sent.tolist() == [256] * 4
+    assert Router(FABRICS["2x4"], 5).route(counts).received.tolist() == [256] * 4
     own = Router(FABRICS["2x4"], 0, "own-nic").route(counts)
-    assert own.sent[0].tolist() == [1024, 0, 0, 0]
+    assert own.sent.tolist() == [1024, 0, 0, 0]
     assert own.way[1].send == [1024, 0, 0, 0]  # nothing is staged
 
 
