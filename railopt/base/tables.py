@@ -17,7 +17,7 @@ from itertools import zip_longest
 from typing import Any
 
 from railopt.base.errors import InputError, did_you_mean, printable
-from railopt.base.units import format_bytes, format_rate, format_time
+from railopt.base.units import format_bytes, format_rate, format_time, parse_bytes
 
 Rows = Sequence[Sequence[Any]]
 Left = int | Sequence[bool]  # how many columns stand to the left, or for each whether it does
@@ -171,6 +171,7 @@ _SCALES = {
     ],
     "B/s": [(1.25e8, r"\giga\bit\per\second"), (0.125, r"\bit\per\second")],
 }
+_SIZE = re.compile(r"\d{1,12}(B|[KMGT]i?B)", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII)
 
 
@@ -178,6 +179,7 @@ def _latex_column(name: str, cells: Sequence[Any], to_left: bool) -> tuple[str, 
     """How siunitx aligns a column, and its cells below its head: numbers of one unit, if that is
     what they are.
     """
+    cells = [cell if isinstance(cell, Quantity) else _size(cell) for cell in cells]
     numbers = [_number(cell) for cell in cells]
     units = {cell.unit for cell in cells if isinstance(cell, Quantity) and cell.value is not None}
     words = [cell for cell, number in zip(cells, numbers, strict=True) if number is None]
@@ -199,6 +201,11 @@ def _latex_column(name: str, cells: Sequence[Any], to_left: bool) -> tuple[str, 
         for cell, number in zip(cells, numbers, strict=True)
     ]
     return "S", [f"{{{head}}}", *shown]
+
+
+def _size(cell: Any) -> Any:
+    """A size that is given as text, `256KiB`, as a number of bytes; other cells as they are."""
+    return size(parse_bytes(str(cell))) if _SIZE.fullmatch(str(cell)) else cell
 
 
 def _number(cell: Any) -> float | None:

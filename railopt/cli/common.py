@@ -58,6 +58,8 @@ __all__ = [
 ]
 
 _FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
+SUBJECTS = ("traffic", "what", "trace", "places", "spec")
+"""Arguments that a command's table is about."""
 FABRIC_FLAGS = ("fabric", *_FABRIC, "degrade")
 
 _TRAFFIC = (
@@ -285,7 +287,9 @@ class Output(NamedTuple):
 
 def output_of(args: argparse.Namespace) -> Output:
     """As text, unless --format says otherwise."""
-    caption = f"railopt {args.command} {getattr(args, 'traffic', None) or ''}".strip()
+    said = next((of for name in SUBJECTS if (of := getattr(args, name, None))), "")
+    words = said if isinstance(said, str) else " ".join(map(str, said))
+    caption = f"railopt {args.command} {words}".strip()
     return Output(args.format or "text", listed(args.columns, "--columns"), args.wide, caption)
 
 

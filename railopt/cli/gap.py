@@ -257,7 +257,7 @@ def _table(rows: list[GapRow], moved: bool, out: Output) -> None:
     for row in rows:
         report = row.report
         plan, bracket, gap = report.plan, report.bracket, report.gap
-        spent = Quantity(f"{report.time_s:.3g}s", report.time_s)
+        spent = Quantity(f"{report.time_s:.3g}s", report.time_s, "s")
         cells.append(
             [
                 *([row.traffic] if several else []),

@@ -131,7 +131,7 @@ def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
                     duration(outcome.value),
                     duration(outcome.bound),
                     percent(outcome.gap),
-                    Quantity(f"{outcome.time_s:.3g}s", outcome.time_s),
+                    Quantity(f"{outcome.time_s:.3g}s", outcome.time_s, "s"),
                     outcome.bracket.by,
                 ]
             ],

@@ -126,6 +126,28 @@ def test_every_line_fits_a_screen(
     assert [line for line in ran.out.splitlines() if len(line) > 100] == []
 
 
+def test_latex_has_numbers_apart_from_units_and_says_what_it_shows(railopt_cli: Cli) -> None:
+    line = ("gap", *SMALL, "--policy", "lpt", "--chunk", "512B,1KiB", "--limit", "0s")
+    text = railopt_cli(*line, "--format", "latex", "--columns", "policy,chunk,value").out
+    assert text.splitlines() == [
+        r"% \usepackage{booktabs,siunitx}",
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{railopt gap uniform:size=1KiB}",
+        r"\begin{tabular}{lSS}",
+        r"\toprule",
+        r"policy & {chunk (\unit{\kibi\byte})} & {value (\unit{\nano\second})} \\",
+        r"\midrule",
+        r"lpt & 0.5 & 81.92 \\",
+        r"lpt & 1 & 81.92 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    mixed = railopt_cli(*line, "--chunk", "1KiB,flow", "--format", "latex", "--columns", "chunk")
+    assert "{tabular}{r}" in mixed.out
+
+
 def test_help_fits_a_screen(railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     for command in COMMANDS:
