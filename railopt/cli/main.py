@@ -61,6 +61,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "place",
         "expert placement from a routing trace: balance, bytes moved, busiest links, time",
     ),
+    "migrate": (
+        "migrate",
+        "from one map of experts to another: who sends what, in which batch, on which rails",
+    ),
     "split": (
         "split",
         "every micro-batch: copies of experts in spare slots, tokens split over them, certified",

@@ -133,7 +133,7 @@ def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: in
 
 
 @part
-def _alternate(
+def alternate(
     edges: Array,
     left: Array,
     right: Array,
@@ -197,7 +197,7 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
             for i in range(b, e):
                 result[edges[i]] = c
         elif n % 2:
-            _alternate(edges[b:e], left, right, lefts, rights, c, n, result)
+            alternate(edges[b:e], left, right, lefts, rights, c, n, result)
         else:
             middle = b + _euler_split(edges[b:e], left, right, lefts, rights)
             for part_begin, part_end, part_base in ((b, middle, c), (middle, e, c + n // 2)):

@@ -23,7 +23,10 @@ from tests.bench import Row, judged
 NODES, GPUS, EXPERTS, CHOICES = 8, 8, 256, 64 * 2048 * 8
 SEEDS = range(7000, 7200)
 # spare slots, copies within nodes, slack in 1/1024
-KINDS = ((0, False, 0), (1, False, 0), (2, False, 0), (2, False, 10), (2, True, 0))
+KINDS = (
+    *((0, False, 0), (1, False, 0), (2, False, 0), (2, False, 10), (2, True, 0)),
+    (4, False, 0),  # as many as a GPU has experts: the slots of MoonEP's rule, the mean exactly
+)
 
 
 @cache
@@ -40,6 +43,7 @@ def rows() -> Iterator[Row]:
         greedy = Greedy(SpareSlots.of(placement, 0, spare, within_node=within), slack)
         where = f"64 GPUs, 256 experts, {spare} spare{', within nodes' * within}"
         where += f", slack {slack}/1024" * (slack > 0)
+        where += " (MoonEP's rule)" * (spare * NODES * GPUS == EXPERTS)
         ratios, copies = [], []
         for seed in SEEDS:
             counts = lognormal(seed)
@@ -47,7 +51,7 @@ def rows() -> Iterator[Row]:
             floor = least(greedy.layer, counts) if within else counts.sum() / (NODES * GPUS)
             ratios.append(largest / floor)
             copies.append(int(greedy.plan.used[0]) - EXPERTS)
-        goal = 1.02 if spare == 2 else None
+        goal = {2: 1.02, EXPERTS // (NODES * GPUS): 1.0}.get(spare)
         over = "over its mean" if within else "largest over mean"
         note = f"mean {np.mean(ratios):.4f}, {np.mean(copies):.1f} copies"
         yield Row(f"{where}: {over}, worst of 200", max(ratios), "", at_most=goal, note=note)

@@ -21,11 +21,13 @@ from railopt.evidence.bracket import gap_between
 from railopt.model.fabric import Fabric
 from railopt.moe.assess import scored_map
 from railopt.moe.iteration.timemodel import TimeModel
+from railopt.moe.migration.migration import migrate, migrate_first_fit
 from railopt.moe.placement.eplb import eplb, twins
 from railopt.moe.placement.old_map import least_change
 from railopt.moe.placement.optimum import optimal
 from railopt.moe.placement.packing import balance, hierarchical
 from railopt.moe.placement.prophet import evaluate, pro_prophet, shadow
+from railopt.moe.placement.repair import FewMoves
 from railopt.moe.placement.replicate import rebalance
 from railopt.moe.routing.trace import Trace
 from railopt.moe.routing.window import WHOLE, seen
@@ -110,6 +112,7 @@ def rows() -> Iterator[Row]:
     yield from held_out()
     yield from planning()
     yield from small_cases()
+    yield from migrating()
 
 
 def vllms() -> tuple[str, Callable[..., Any], float]:
@@ -236,6 +239,37 @@ def planning() -> Iterator[Row]:
         calls = [partial(pro_prophet, model, tokens) for tokens in layers]
         text = f"pro-prophet, the same, {name}, slowest of 15 layers"
         yield from judged(text, calls, "ms", 0.2e-3, "Zipf 0 to 1.2, 3 seeds")
+
+
+def migrating() -> Iterator[Row]:
+    """From a map to the one for loads that changed, repaired and made anew: beside vLLM's holders
+    and its first fit.
+    """
+    for anew in (False, True):
+        sent, batches = [], []
+        for experts, replicas, nodes in ((256, 272, 2), (256, 288, 4), (256, 320, 8), (64, 96, 4)):
+            ranks = 8 * nodes
+            for drift, seed in ((0.05, 4200), (0.5, 4201)):
+                rng = np.random.default_rng([seed, replicas])
+                load = np.exp(rng.normal(size=(26, experts)))
+                later = load * np.exp(drift * rng.normal(size=load.shape))
+                old = rebalance(load, replicas, 1, nodes, ranks)[0]
+                few = FewMoves(1.02, 1.02)
+                new = rebalance(later, replicas, 1, nodes, ranks, None if anew else old, few)[0]
+                fabric = Fabric.uniform(nodes=nodes, rails=8)
+                ours = migrate(fabric, old, new, 44 << 20)
+                theirs = migrate_first_fit(fabric, old, new, 44 << 20)
+                assert ours.batches == ours.bound
+                sent.append(float(ours.least_time / theirs.least_time))
+                batches.append(theirs.batches / ours.batches)
+        how = "anew" if anew else "repaired"
+        name = f"migration to a map {how}: bytes of the busiest NIC over those with vLLM's holders"
+        note = f"rails free, {len(sent)} pairs of maps, worst {max(sent):.2f}"
+        yield Row(name, float(np.mean(sent)), "x", at_most=None if anew else 0.9, note=note)
+        name = (
+            f"migration to a map {how}: batches of vLLM's first fit over ours, which meet the bound"
+        )
+        yield Row(name, float(np.mean(batches)), "x", at_least=1.0)
 
 
 def small_cases() -> Iterator[Row]:

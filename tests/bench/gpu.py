@@ -1,6 +1,6 @@
-"""`python -m tests.bench.gpu [--json] [--pays]`: planning kernels on one GPU, captured in a CUDA
-graph and timed with CUDA events, beside their goals; every plan is compared with the host's, bit by
-bit.  `--pays`: the GPU's column of docs/guides/pays.md alone.
+"""`python -m tests.bench.gpu [--json] [--pays] [--split]`: planning kernels on one GPU, captured in a
+CUDA graph and timed with CUDA events, beside their goals; plans are the host's, bit by bit, or
+DIFFER.  `--pays`: the GPU's column of docs/guides/pays.md alone; `--split`: micro-batches alone.
 
 Needs a GPU, railopt[cuda] and torch.  The time of a call is that of a graph of twenty calls over
 twenty, the median of `REPEATS`; "alone" is a graph of one call, replayed without a pause, which the
@@ -13,7 +13,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -91,14 +91,14 @@ def _equal(planner: GpuPlanner, made: Any, matrix: Ints) -> bool:
     return True
 
 
-def _microseconds(planner: Any, counts: Any, calls: int) -> float:
+def _microseconds(call: Callable[[Any], Any], counts: Any, calls: int) -> float:
     """Of one call in a graph of `calls`."""
     import torch
 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(calls):
-            planner.plan(counts)
+            call(counts)
     times = []
     for _ in range(REPEATS + 1):  # the first warms up
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -127,7 +127,7 @@ def measure(policy: str, nodes: int, node: int | None, traffic: str) -> dict[str
     made = planner.plan(counts)
     planner.check()
     equal = _equal(planner, made, matrices[0])
-    alone, among = (_microseconds(planner, counts, calls) for calls in (1, CALLS))
+    alone, among = (_microseconds(planner.plan, counts, calls) for calls in (1, CALLS))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         made = planner.plan(counts)
@@ -151,50 +151,60 @@ def measure(policy: str, nodes: int, node: int | None, traffic: str) -> dict[str
 
 
 def measure_split(spare: int, within_node: bool) -> dict[str, Any]:
-    """One row: 256 experts on 8 x 8 GPUs, a micro-batch's copies and split; twenty micro-batches,
-    through a replayed graph, against the host's.
+    """One row: 256 experts on 8 x 8 GPUs, a micro-batch's copies and split on torch tensors; twenty
+    micro-batches, through a replayed graph, against the host's.
     """
     import torch
 
-    from railopt.moe.micro.device import DeviceGreedy
     from railopt.moe.micro.slots import SpareSlots
     from railopt.moe.micro.solve import Greedy
+    from railopt.moe.micro.tensors import TokenSplit
     from railopt.moe.placement.placement import Placement
     from tests.bench.bench_micro import EXPERTS, GPUS, NODES, lognormal
 
     placement = Placement.contiguous(1, EXPERTS, NODES, GPUS)
     slots = SpareSlots.of(placement, 0, spare, within_node=within_node)
-    greedy, there = Greedy(slots), DeviceGreedy(slots)
+    greedy, there = Greedy(slots), TokenSplit(slots)
     counts = torch.tensor(lognormal(9000), device="cuda")
-    times = [_microseconds(there, counts, calls) for calls in (1, CALLS)]
+    times = [_microseconds(there.plan, counts, calls) for calls in (1, CALLS)]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        parts = there.plan(counts)
-    worst, equal = times[1], True
+        table = there.table(counts)
+    worst, equal, ratio, copies = times[1], True, 0.0, []
     for seed in range(9001, 9021):
         drawn = lognormal(seed)
         counts.copy_(torch.tensor(drawn))
         graph.replay()
         there.check()
-        greedy.largest(drawn)
-        used = int(greedy.plan.used[0])
-        found = [column.copy_to_host()[0] for column in parts]
-        equal &= bool(found[4] == used)
-        for column, want in zip(found[:4], greedy.plan[:4], strict=True):
-            equal &= np.array_equal(column[:used], want[:used])
-        worst = max(worst, _microseconds(there, counts, CALLS))
+        wanted = greedy.split(drawn)
+        equal &= np.array_equal(table[0].cpu().numpy(), wanted.tokens)
+        load = there.plan(counts).load[0].cpu().numpy()
+        equal &= np.array_equal(load, wanted.load)
+        mean = -(-int(drawn.sum()) // slots.ranks)
+        ratio = max(ratio, float(load.max()) / mean)
+        copies.append(int(wanted.copies.sum()))
+        worst = max(worst, _microseconds(there.plan, counts, CALLS))
+    with_table = _microseconds(there.table, counts, CALLS)
     return {
         "policy": "split",
         "nodes": NODES,
         "planned": "all",
         "traffic": f"{spare} spare" + within_node * " in",
-        "chunks": used,
+        "chunks": round(sum(copies) / len(copies)),
         "us": round(worst, 2),
         "alone_us": round(times[0], 2),
         "goal_us": GOALS["split", NODES],
         "met": worst <= GOALS["split", NODES],
         "equal": equal,
+        "note": f"copies, not chunks; table {with_table:.1f} us; fullest / mean {ratio:.4f}"
+        + "; the slots of MoonEP's rule" * (spare * slots.ranks == EXPERTS),
     }
+
+
+def split_rows() -> Iterator[dict[str, Any]]:
+    """MoonEP's rule, the mean exactly, needs as many slots as a GPU has experts (T15c): 4 here."""
+    for spare, within_node in ((1, False), (2, False), (2, True), (4, False)):
+        yield measure_split(spare, within_node)
 
 
 def rows() -> Iterator[dict[str, Any]]:
@@ -207,8 +217,7 @@ def rows() -> Iterator[dict[str, Any]]:
         yield measure(policy, 128, None, "moe")
         if policy in ("even-excess", "lpt"):
             yield measure(policy, 8, None, "slow")
-    for spare, within_node in ((1, False), (2, False), (2, True)):
-        yield measure_split(spare, within_node)
+    yield from split_rows()
 
 
 def paying_rows() -> Iterator[dict[str, Any]]:
@@ -221,11 +230,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu", description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--pays", action="store_true", help="the rows of docs/guides/pays.md alone")
+    parser.add_argument("--split", action="store_true", help="only copies for every micro-batch")
     args = parser.parse_args()
     import torch
 
     found, right = [], True
-    for row in paying_rows() if args.pays else rows():
+    for row in paying_rows() if args.pays else split_rows() if args.split else rows():
         found.append(row)
         right = right and row["equal"]
         if not args.json:
@@ -235,7 +245,7 @@ def main() -> int:
                 f"{row['traffic']:<11}{row['chunks']:>6} chunks a node {row['us']:>8.2f} us "
                 f"(alone {row['alone_us']:.2f})  {goal:<10}"
                 f"{ {True: 'met', False: 'MISSED', None: ''}[row['met']]:<7}"
-                f"{'as the host' if row['equal'] else 'DIFFERS'}",
+                f"{'as the host' if row['equal'] else 'DIFFERS'}  {row.get('note', '')}".rstrip(),
                 flush=True,
             )
     if args.json:

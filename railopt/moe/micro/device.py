@@ -98,6 +98,11 @@ class DeviceGreedy:
         self.plan(zeros, 0)  # the first launch of a kernel loads it
         gpu.synchronize()
 
+    @property
+    def parts(self) -> DeviceParts:
+        """What `plan` fills."""
+        return self._parts
+
     def plan(self, counts: Any, stream: int | None = None) -> DeviceParts:
         """Copies and split for the tokens `counts`, int64 [experts] or [batches, experts] on the
         device; whose they can be and `stream` as in `railopt.cuda.GpuPlanner.plan`.

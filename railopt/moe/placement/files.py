@@ -30,22 +30,41 @@ def read_location(
     reads, or vLLM's map, a list per layer of each slot's expert, or one list for all `layers`.  Two
     slots of an expert on one GPU, as EPLB may leave them, are one copy.
     """
-    try:
-        data = json.loads(_text(path, "an expert location"))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{printable(path)}: not JSON ({printable(error, 100)})") from error
-    if isinstance(data, dict) and set(data) == {KEY}:
-        data = data[KEY]
-    elif not isinstance(data, list):
-        raise FormatError(
-            f"{printable(path)}: expected the one key {KEY!r}, or a list of experts per layer"
-        )
-    elif data and not isinstance(data[0], list):
+    data = _listed(path)
+    if data and not isinstance(data[0], list):
         data = [data] * layers
     try:
         return Placement.from_phy2log(_rows(data), nodes, gpus, experts, twins=True)
     except InputError as error:
         raise FormatError(f"{printable(path)}: {error}") from error
+
+
+def read_map(path: str | os.PathLike[str]) -> list[list[int]]:
+    """The experts of each slot, a list per layer, from the same files; one list is one layer."""
+    data = _listed(path)
+    try:
+        return _rows(data if data and isinstance(data[0], list) else [data])
+    except InputError as error:
+        raise FormatError(f"{printable(path)}: {error}") from error
+
+
+def _listed(path: str | os.PathLike[str]) -> list[Any]:
+    """The list in a location file of sglang or a map of vLLM."""
+    try:
+        data = json.loads(_text(path, "an expert location"))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{printable(path)}: not JSON ({printable(error, 100)})") from error
+    try:
+        listed: list[Any] = (
+            _rows(data[KEY]) if isinstance(data, dict) and set(data) == {KEY} else data
+        )
+    except InputError as error:
+        raise FormatError(f"{printable(path)}: {error}") from error
+    if not isinstance(listed, list):
+        raise FormatError(
+            f"{printable(path)}: expected the one key {KEY!r}, or a list of experts per layer"
+        )
+    return listed
 
 
 def read_costs(path: str | os.PathLike[str], devices: int) -> Floats:

@@ -28,6 +28,8 @@ class MapState(NamedTuple):
     share   float64 [expert]: load of one copy
     total   float64 [GPU]: loads
     before  bool [expert, GPU]: what was there, so that having it again is no move
+    first   int32 [expert + 1]: expert e is on gpus[first[e]:first[e + 1]]
+    gpus    int32 [slot]
     """
 
     slots: Int32s
@@ -37,6 +39,8 @@ class MapState(NamedTuple):
     share: Floats
     total: Floats
     before: Bools
+    first: Int32s
+    gpus: Int32s
 
 
 @kernel
@@ -49,26 +53,31 @@ def improve(
     slots, owner  int32 [slot], as in `MapState`; no expert twice on a GPU, each in some slot
     load          float64 [expert]
     before        bool [expert, GPU], as in `MapState`
+
+    Loops throughout: numba takes seconds to compile what numpy does with whole arrays.
     """
     experts, gpus = before.shape
     state = MapState(
         slots,
         owner,
-        np.zeros(experts, np.int32),
+        np.empty(experts, np.int32),
         np.zeros((experts, gpus), np.bool_),
-        np.empty(experts),
-        np.empty(gpus),
+        np.empty(experts, np.float64),
+        np.empty(gpus, np.float64),
         before,
+        np.empty(experts + 1, np.int32),
+        np.empty(len(slots), np.int32),
     )
-    _survey(load, state)
     used = 0
     for _ in range(STEPS * gpus):
-        top = int(np.argmax(state.total))
+        top = _survey(load, state)
         if state.total[top] <= goal:
             break
         floor = WORTH * state.total[top]
         worth, s, t = _exchange(top, floor, budget - used, state)
         other, slot, expert = _other_copy(top, floor, budget - used, state)
+        for k in range(len(slots)):  # the next survey sets it anew
+            state.held[slots[k], owner[k]] = False
         if other > worth:
             used += _new(expert, owner[slot], before) - _new(slots[slot], owner[slot], before)
             slots[slot] = expert
@@ -77,24 +86,35 @@ def improve(
             slots[s], slots[t] = slots[t], slots[s]
         else:
             break
-        _survey(load, state)
     return used
 
 
 @part
-def _survey(load: Floats, state: MapState) -> None:
-    """Everything that follows from the slots."""
-    slots, owner, copies, held, share, total, _ = state
-    copies.fill(0)
-    held.fill(False)
-    total.fill(0)
+def _survey(load: Floats, state: MapState) -> int:
+    """Everything that follows from the slots, where `held` is empty; returns the fullest GPU."""
+    slots, owner, copies, held, share, total, _, first, gpus = state
+    for e in range(len(copies)):
+        copies[e] = 0
     for s in range(len(slots)):
         copies[slots[s]] += 1
         held[slots[s], owner[s]] = True
+    place, first[0] = np.empty(len(copies), np.int32), 0
     for e in range(len(copies)):
         share[e] = load[e] / max(copies[e], 1)
+        place[e] = first[e]
+        first[e + 1] = first[e] + copies[e]
+    for g in range(len(total)):
+        total[g] = 0.0
     for s in range(len(slots)):
-        total[owner[s]] += share[slots[s]]
+        e = slots[s]
+        total[owner[s]] += share[e]
+        gpus[place[e]] = owner[s]
+        place[e] += 1
+    top = 0
+    for g in range(1, len(total)):
+        if total[g] > total[top]:
+            top = g
+    return top
 
 
 @part
@@ -116,17 +136,22 @@ def _exchange(top: int, floor: float, budget: int, state: MapState) -> tuple[flo
     """(relief per move, slots) of the best exchange of a slot of GPU `top` for a lighter one of
     another GPU; slots -1 without one.
     """
-    slots, owner, _, held, share, total, _ = state
+    slots, owner, held = state.slots, state.owner, state.held
+    given, room = np.empty(len(slots), np.float64), np.empty(len(slots), np.float64)
+    for t in range(len(slots)):
+        given[t] = state.share[slots[t]]
+        room[t] = state.total[top] - state.total[owner[t]]
     best, one, other = 0.0, -1, -1
     for s in range(len(slots)):
         if owner[s] != top:
             continue
         a = slots[s]
         for t in range(len(slots)):
-            b, h = slots[t], owner[t]
-            shift = share[a] - share[b]
-            relief = min(shift, total[top] - total[h] - shift)
-            if relief <= floor or relief <= best * FREE or held[a, h] or held[b, top]:
+            shift = given[s] - given[t]
+            relief = min(shift, room[t] - shift)
+            if relief <= floor or relief <= best * FREE:
+                continue
+            if held[a, owner[t]] or held[slots[t], top]:
                 continue
             moves = _exchange_moves(s, t, state)
             worth = relief / max(moves, FREE)
@@ -140,17 +165,24 @@ def _other_copy(top: int, floor: float, budget: int, state: MapState) -> tuple[f
     """(relief per move, slot, expert) of the best copy that becomes one of another expert: any copy
     one of an expert of GPU `top`, or a copy on `top` one of any expert; slot -1 without one.
     """
-    slots, owner, copies, held, share, total, before = state
+    slots, owner, copies, held = state.slots, state.owner, state.copies, state.held
+    share, total, before = state.share, state.total, state.before
+    hot, hots = np.empty(len(copies), np.int32), 0
+    less = np.empty(len(copies), np.float64)  # load of a copy if there were one more
+    for e in range(len(copies)):
+        less[e] = share[e] / (copies[e] + 1)
+        if held[e, top]:
+            hot[hots] = e
+            hots += 1
     best, slot, expert = 0.0, -1, -1
-    hot = np.flatnonzero(held[:, top])
-    everyone = np.arange(len(copies))
     for s in range(len(slots)):
         a, g = slots[s], owner[s]
         if copies[a] == 1:
             continue
         up = share[a] / (copies[a] - 1)
-        for b in everyone if g == top else hot:
-            down = share[b] / (copies[b] + 1)
+        for k in range(len(copies) if g == top else hots):
+            b = k if g == top else int(hot[k])
+            down = less[b]
             here = total[g] - share[a] + share[b] - down  # what the slot's GPU has then
             relief = total[top] - here
             if g != top:
@@ -160,12 +192,26 @@ def _other_copy(top: int, floor: float, budget: int, state: MapState) -> tuple[f
             moves = (0 if before[b, g] else 1) - (0 if before[a, g] else 1)
             weight = max(moves, FREE)
             least = total[top] - max(floor, best * weight)
-            for q in range(len(total)):  # the other holders of both
-                if q != g and (held[a, q] or held[b, q]):
-                    after = total[q] + (up if held[a, q] else 0.0) - (down if held[b, q] else 0.0)
-                    relief = min(relief, total[top] - after)
-                    if after >= least:
-                        break
-            if moves <= budget and relief > floor and relief / weight > best:
-                best, slot, expert = relief / weight, s, int(b)
+            after = _highest_other(g, a, b, up, down, state)
+            relief = min(relief, total[top] - after)
+            if moves <= budget and after < least and relief > floor and relief / weight > best:
+                best, slot, expert = relief / weight, s, b
     return best, slot, expert
+
+
+@part
+def _highest_other(gpu: int, a: int, b: int, up: float, down: float, state: MapState) -> float:
+    """The highest load, beside that of `gpu`, of the GPUs that hold a, whose copies have `up` more
+    then, or b, whose copies have `down` less.
+    """
+    held, total, first, gpus = state.held, state.total, state.first, state.gpus
+    highest = 0.0
+    for i in range(first[a], first[a + 1]):
+        q = gpus[i]
+        if q != gpu:
+            highest = max(highest, total[q] + up - (down if held[b, q] else 0.0))
+    for i in range(first[b], first[b + 1]):
+        q = gpus[i]
+        if q != gpu and not held[a, q]:
+            highest = max(highest, total[q] - down)
+    return highest

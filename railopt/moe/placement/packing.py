@@ -39,9 +39,7 @@ def packed(loads: Floats, replicas: int, groups: int, nodes: int, gpus: int) -> 
     """
     by_node = hierarchical(loads.shape[1], replicas, groups, nodes, gpus)
     parts = nodes if by_node else 1
-    order = heaviest_first(loads)
-    phy2log: Int32s
-    phy2log, uneven = _packed(loads, order, replicas, groups if by_node else 1, parts, gpus)
+    phy2log, uneven = _packed(loads, replicas, groups if by_node else 1, parts, gpus)
     if uneven.any():
         _improve_uneven(phy2log, loads, uneven, gpus)
     return phy2log
@@ -112,46 +110,83 @@ def check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> No
         )
 
 
-@kernel
 def _packed(
-    weight: Floats, order: Int32s, replicas: int, groups: int, nodes: int, gpus: int
+    loads: Floats, replicas: int, groups: int, nodes: int, gpus: int
 ) -> tuple[Int32s, Bools]:
     """phy2log, and bool [layers, nodes]: whether a node's fullest GPU is above `ROUGH` of its mean,
     and of what the GPU with the heaviest replica has at least.
 
-    `order`, like the weight [layers, experts], has each layer's experts, heaviest first.
+    Several kernels, all layers in each: numba takes as long for one as for all of them together,
+    and a server must not wait for it that long at once.
     """
-    layers, experts = weight.shape
-    local_gpus, local_replicas, local_experts = gpus // nodes, replicas // nodes, experts // nodes
-    size = experts // groups
-    phy2log = np.empty((layers, replicas), np.int32)
-    uneven = np.zeros((layers, nodes), np.bool_)
-    node_of = np.empty(experts, np.int32)
-    chosen = np.empty((nodes, local_experts), np.int32)
-    load = np.empty((nodes, local_experts))
-    held = np.empty(nodes, np.int32)
-    count = np.empty(local_experts, np.int32)
-    for layer in range(layers):
-        node_of_group = _pack_groups(weight[layer], groups, nodes, size)
-        for e in range(experts):
-            node_of[e] = node_of_group[e // size]
-        held[:] = 0
-        for i in range(experts):
-            e = order[layer, i]
-            node = node_of[e]
-            chosen[node, held[node]] = e
-            load[node, held[node]] = weight[layer, e]
-            held[node] += 1
-        for node in range(nodes):
-            _extra(load[node], local_replicas, local_gpus, count)
-            packed, total = _pack(load[node], count, local_replicas, local_gpus)
-            share = load[node] / count
-            least = share.max() + (local_replicas // local_gpus - 1) * share.min()
-            uneven[layer, node] = total.max() > max(total.mean(), least) * ROUGH
-            base = node * local_replicas
-            for s in range(local_replicas):
-                phy2log[layer, base + s] = chosen[node, packed[s]]
-    return phy2log, uneven
+    layers = len(loads)
+    chosen = heaviest_first(loads)
+    if nodes > 1:
+        chosen = _node_by_node(loads, chosen, groups, nodes)
+    chosen = chosen.reshape(layers * nodes, -1)
+    load = loads[np.arange(layers * nodes)[:, None] // nodes, chosen]
+    owner = slot_gpus(replicas // nodes, gpus // nodes)
+    start = np.searchsorted(owner, np.arange(gpus // nodes + 1)).astype(np.int32)
+    slots, count, total = _greedy(load, start)
+    share = load / count
+    _evened(slots, start, total, share, count)
+    least = share.max(axis=1) + (replicas // gpus - 1) * share.min(axis=1)
+    uneven = total.max(axis=1) > np.maximum(total.mean(axis=1), least) * ROUGH
+    phy2log = np.take_along_axis(chosen, slots, axis=1).reshape(layers, replicas)
+    return phy2log, uneven.reshape(layers, nodes)
+
+
+def _node_by_node(loads: Floats, order: Int32s, groups: int, nodes: int) -> Int32s:
+    """int32 [layers, experts]: the experts of node after node, groups whole, in their `order`."""
+    node_of = np.repeat(_grouped(loads, groups, nodes), loads.shape[1] // groups, axis=1)
+    mine = np.argsort(np.take_along_axis(node_of, order, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(order, mine, axis=1)
+
+
+@kernel
+def _grouped(loads: Floats, groups: int, nodes: int) -> Int32s:
+    """int32 [layers, groups]: the node of each expert group."""
+    node_of = np.empty((len(loads), groups), np.int32)
+    for layer in range(len(loads)):
+        found = _pack_groups(loads[layer], groups, nodes, loads.shape[1] // groups)
+        for g in range(groups):
+            node_of[layer, g] = found[g]
+    return node_of
+
+
+@kernel
+def _greedy(load: Floats, start: Int32s) -> tuple[Int32s, Int32s, Floats]:
+    """Slots int32 [units, replicas] by `_pack`, copies int32 [units, experts] and the GPUs' loads,
+    of units whose experts, load float64 [units, experts], fall.
+    """
+    units, experts = load.shape
+    replicas, gpus = start[-1], len(start) - 1
+    slots = np.empty((units, replicas), np.int32)
+    count, total = np.empty((units, experts), np.int32), np.zeros((units, gpus))
+    for unit in range(units):
+        _extra(load[unit], replicas, gpus, count[unit])
+        _pack(load[unit], count[unit], start, slots[unit], total[unit])
+    return slots, count, total
+
+
+@kernel
+def _evened(slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s) -> None:
+    """`_exchanges` of each unit."""
+    for unit in range(len(slots)):
+        _exchanges(slots[unit], start, total[unit], share[unit], count[unit])
+
+
+@part
+def _top_and_mean(total: Floats) -> tuple[int, float]:
+    """The fullest GPU and the mean load: a loop, as everywhere here, since numba takes seconds to
+    compile what numpy does with whole arrays.
+    """
+    top, added = 0, 0.0
+    for g in range(len(total)):
+        added += total[g]
+        if total[g] > total[top]:
+            top = g
+    return top, added / len(total)
 
 
 @part
@@ -164,7 +199,8 @@ def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
         return node_of
     total = np.zeros(groups)
     for g in range(groups):
-        total[g] = weight[g * size : (g + 1) * size].sum()
+        for e in range(g * size, (g + 1) * size):
+            total[g] += weight[e]
     load = np.zeros(nodes)
     held = np.zeros(nodes, np.int32)
     for g in _descending(total):
@@ -178,7 +214,7 @@ def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
     improved = True
     while improved:
         improved = False
-        top = np.argmax(load)
+        top, _ = _top_and_mean(load)
         best_peak = load[top]
         best_a = best_b = -1
         for a in range(groups):
@@ -205,8 +241,8 @@ def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
 @kernel
 def _descending(values: Floats) -> Int32s:
     """int32: the order of falling values, equal ones as they are; fast where little is to do."""
-    order = np.arange(len(values)).astype(np.int32)
-    for i in range(1, len(values)):
+    order = np.empty(len(values), np.int32)
+    for i in range(len(values)):
         k = i
         while k > 0 and values[order[k - 1]] < values[i]:
             order[k] = order[k - 1]
@@ -221,8 +257,9 @@ def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
     replica, at most one per GPU.
     """
     experts = len(load)
-    count.fill(1)
-    share = load.copy()
+    share = np.empty(experts, np.float64)
+    for e in range(experts):
+        count[e], share[e] = 1, load[e]
     reach = 1  # the experts with several replicas, and the heaviest of the others
     for _ in range(replicas - experts):
         best = -1
@@ -244,17 +281,15 @@ def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
 
 
 @part
-def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> tuple[Int32s, Floats]:
-    """Replicas to slots, int32 [replicas] in GPU order: heaviest first to the lightest GPU that
-    lacks the expert, then exchanges.  Then the GPUs' loads.
+def _pack(load: Floats, count: Int32s, start: Int32s, slots: Int32s, total: Floats) -> None:
+    """Replicas to slots, int32 [replicas], those of GPU g from start[g] on: heaviest first to the
+    lightest GPU that lacks the expert; the GPUs' loads.
     """
-    start = np.empty(gpus + 1, np.int32)
-    for g in range(gpus + 1):
-        start[g] = g * (replicas // gpus) + min(g, replicas % gpus)
-    slots = np.empty(replicas, np.int32)
+    gpus = len(total)
     used = np.zeros(gpus, np.int32)
-    total = np.zeros(gpus)
-    share = load / count
+    share = np.empty(len(load), np.float64)
+    for e in range(len(load)):
+        share[e] = load[e] / count[e]
     heap = np.empty(gpus, np.int32)
     size = _open(heap, start, used, total)
     for e in _descending(share):
@@ -276,8 +311,6 @@ def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> tuple[Int32s
                 size -= 1
                 heap[0] = heap[size]
             _sift(heap, size, at, total)
-    _exchanges(slots, start, total, share, count)
-    return slots, total
 
 
 @part
@@ -377,13 +410,12 @@ def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count
     asked, held = np.empty(gpus, np.bool_), np.empty(len(slots))
     for s in range(len(slots)):
         held[s] = share[slots[s]]
-    mean = total.mean()
     for _ in range(4 * gpus):
-        top = np.argmax(total)
+        top, mean = _top_and_mean(total)
         if total[top] * WORTH <= mean:
             return
-        asked[:] = False
-        asked[top] = True
+        for g in range(gpus):
+            asked[g] = g == top
         found = False
         for _ in range(min(gpus - 1, PARTNERS)):
             low: Any = np.int64(-1)

@@ -21,10 +21,9 @@ def slot_gpus(replicas: int, gpus: int) -> Int32s:
     """int32 [replicas]: the GPU of each slot where GPUs differ by one slot at most, the fuller ones
     first.
     """
-    return np.repeat(
-        np.arange(gpus, dtype=np.int32),
-        [replicas // gpus + (g < replicas % gpus) for g in range(gpus)],
-    )
+    each, more = divmod(replicas, gpus)
+    number = [each + (g < more) for g in range(gpus)] if more else each
+    return np.repeat(np.arange(gpus, dtype=np.int32), number)
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,18 +70,19 @@ def repaired_map(
     """
     few = few.checked()
     before = checked_map(old, (len(loads), sizes[0]), loads.shape[1], sizes[3])
-    result, gpus = before.astype(np.int32), sizes[3]
+    result, gpus = before.copy(), sizes[3]
     clean = _is_clean(result, loads.shape[1], gpus)
     stays = few.stays if few.moves is None else 1.0
-    for layer in range(len(loads)):
-        load = loads[layer]
-        if clean[layer] and _peak(load, result[layer], gpus) <= stays:
-            continue
-        made = _stepwise(load, before[layer], sizes, few, bool(clean[layer]))
-        if few.moves is None and (made is None or _peak(load, made, gpus) > few.tolerance):
-            made = _further(load, before[layer], sizes, few, made)
+    uneven = np.flatnonzero(~clean | (_peaks(loads, result, gpus) > stays))
+    steps = [_stepwise(loads[i], before[i], sizes, few, bool(clean[i])) for i in uneven.tolist()]
+    for layer, made in zip(uneven.tolist(), steps, strict=True):
         if made is not None:
             result[layer] = made
+    if few.moves is None:
+        peaks = _peaks(loads[uneven], result[uneven], gpus).tolist()
+        for layer, made, peak in zip(uneven.tolist(), steps, peaks, strict=True):
+            if made is None or peak > few.tolerance:
+                result[layer] = _further(loads[layer], before[layer], sizes, few, made)
     return result
 
 
@@ -115,37 +116,64 @@ def _is_clean(rows: Int32s, experts: int, gpus: int) -> Bools:
     return there[:, :experts].all(axis=1) & ~twice & ~there[:, experts]
 
 
+def _peaks(loads: Floats, rows: Int32s, gpus: int) -> Floats:
+    """float64 [layer]: max/mean GPU load, empty slots without any."""
+    layers, experts = loads.shape
+    first = np.arange(layers)[:, None] * (experts + 1)
+    key = np.where(rows < 0, experts, rows) + first
+    copies = np.bincount(key.ravel(), minlength=layers * (experts + 1))
+    share = np.zeros((layers, experts + 1))
+    share[:, :experts] = loads
+    share /= np.maximum(copies, 1).reshape(share.shape)
+    total = share.ravel()[key].reshape(layers, gpus, rows.shape[1] // gpus).sum(axis=2)
+    mean = total.mean(axis=1)
+    return np.where(mean > 0, total.max(axis=1) / np.where(mean > 0, mean, 1.0), 1.0)
+
+
 def _peak(load: Floats, row: Int32s, gpus: int) -> float:
     """max/mean GPU load of one layer."""
-    share = load / np.maximum(np.bincount(row, minlength=len(load)), 1)
-    total = share[row].reshape(gpus, -1).sum(axis=1)
-    mean = float(total.mean())
-    return float(total.max()) / mean if mean > 0 else 1.0
+    return float(_peaks(load[None], row[None], gpus)[0])
 
 
 def _stepwise(
     load: Floats, before: Int32s, sizes: tuple[int, int, int, int], few: FewMoves, clean: bool
 ) -> Int32s | None:
     """One layer with single steps; None where expert groups are not on one node each."""
-    replicas, groups, nodes, gpus = sizes
-    by_node = hierarchical(len(load), *sizes)
-    parts, groups = (nodes, groups) if by_node else (1, 1)
-    size, held = gpus // parts, _held(before, len(load), gpus)
-    on_node: Bools = np.any(held.reshape(groups, -1, parts, size), axis=(1, 3))
+    _, groups, nodes, gpus = sizes
+    made, held = before.copy(), _held(before, len(load), gpus)
+    if not hierarchical(len(load), *sizes):
+        everyone = np.ones(len(load), np.bool_)
+        _step_on(made, load, everyone, held, (few, clean, few.moves or 0))
+        return made
+    size = gpus // nodes
+    on_node: Bools = np.any(held.reshape(groups, -1, nodes, size), axis=(1, 3))
     if (on_node.sum(axis=1) != 1).any():
         return None
-    made, owner = before.copy(), slot_gpus(replicas // parts, size)
-    goal, left = few.tolerance, INT64_MAX
-    if few.moves is not None:
-        goal, left = 1.0, few.moves
-    for node, slots in enumerate(made.reshape(parts, -1)):
+    left = few.moves or 0
+    for node, slots in enumerate(made.reshape(nodes, -1)):
         known = np.repeat(on_node[:, node], len(load) // groups)
         own = np.ascontiguousarray(held[:, node * size : (node + 1) * size])
-        inside = np.where(known, load, 0.0)
-        if not clean:
-            left -= _complete(slots, owner, inside, known, own)
-        left -= improve(slots, owner, inside, own, goal * inside.sum() / size, max(left, 0))
+        left -= _step_on(slots, np.where(known, load, 0.0), known, own, (few, clean, left))
     return made
+
+
+def _step_on(
+    slots: Int32s, load: Floats, known: Bools, held: Bools, how: tuple[FewMoves, bool, int]
+) -> int:
+    """Change the slots of some GPUs, in place; the moves.
+
+    known, load  bool, float64 [expert]: whose experts these are;  held  bool [expert, GPU]
+    how          what is aimed at, whether the slots are clean, and the moves that are left
+    """
+    few, clean, left = how
+    gpus = held.shape[1]
+    owner = slot_gpus(len(slots), gpus)
+    used = 0 if clean else _complete(slots, owner, load, known, held)
+    if few.moves is None:
+        goal, budget = few.tolerance, INT64_MAX
+    else:
+        goal, budget = 1.0, max(left - used, 0)
+    return used + int(improve(slots, owner, load, held, goal * load.sum() / gpus, budget))
 
 
 def _held(row: Int32s, experts: int, gpus: int) -> Bools:
@@ -327,8 +355,9 @@ def _repair(load: Floats, slots: Int32s, start: Int32s) -> bool:
     experts, gpus = len(load), len(start) - 1
     count = np.empty(experts, np.int32)
     _extra(load, len(slots), gpus, count)
-    share = load / count
-    more, total = count.copy(), np.zeros(gpus)
+    share, more, total = np.empty(experts, np.float64), np.empty(experts, np.int32), np.zeros(gpus)
+    for e in range(experts):
+        share[e], more[e] = load[e] / count[e], count[e]
     for g in range(gpus):
         for s in range(start[g], start[g + 1]):
             more[slots[s]] -= 1

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Int32s
 from railopt.base.errors import InputError
-from railopt.base.kernels import kernel
 from railopt.moe.placement.packing import check, loads_of, packed
 from railopt.moe.placement.repair import FEW, FewMoves, repaired_map
 
@@ -52,19 +51,17 @@ def rebalance(
     return phy2log, log2phy, logcnt
 
 
-@kernel
 def _inverse(phy2log: Int32s, experts: int) -> tuple[Int32s, Int32s]:
     """log2phy and logcnt."""
-    layers, replicas = phy2log.shape
-    logcnt = np.zeros((layers, experts), np.int32)
-    for layer in range(layers):
-        for slot in range(replicas):
-            logcnt[layer, phy2log[layer, slot]] += 1
-    log2phy = np.full((layers, experts, logcnt.max()), np.int32(-1), np.int32)
-    logcnt.fill(0)
-    for layer in range(layers):
-        for slot in range(replicas):
-            e = phy2log[layer, slot]
-            log2phy[layer, e, logcnt[layer, e]] = slot
-            logcnt[layer, e] += 1
-    return log2phy, logcnt
+    layers = len(phy2log)
+    first = experts * np.arange(layers)[:, None]
+    logcnt = np.bincount((phy2log + first).ravel(), minlength=layers * experts)
+    # numpy's stable sort of 16 bits is ten times as fast as that of 32
+    narrow = phy2log.astype(np.uint16) if experts <= 1 << 16 else phy2log
+    order = np.argsort(narrow, axis=1, kind="stable")
+    held = (np.take_along_axis(phy2log, order, axis=1) + first).ravel()
+    place = np.arange(len(held)) - (np.cumsum(logcnt) - logcnt)[held]
+    log2phy = np.full((layers * experts, int(logcnt.max())), -1, np.int32)
+    log2phy[held, place] = order.ravel()
+    shape = (layers, experts)
+    return log2phy.reshape(*shape, -1), logcnt.reshape(shape).astype(np.int32)

@@ -33,6 +33,18 @@ TABLES = {
         "--spare",
         "1",
     ],
+    "migrate": [
+        "migrate",
+        "old.json",
+        "new.json",
+        "--nodes",
+        "2",
+        "--gpus",
+        "2",
+        "--expert",
+        "1MiB",
+        "--simulate",
+    ],
     "solve": ["solve", *SMALL, "--chunk", "flow"],
     "simulate": ["simulate", *SMALL],
     "schedule": ["schedule", *SMALL, "--stages"],
@@ -83,6 +95,8 @@ def save_inputs(folder: Path) -> None:
     made.save(folder / "plan.npz")
     save_ports(folder / "before", 0 * made.send, 0 * made.recv)
     save_ports(folder / "after", made.send, made.recv)
+    (folder / "old.json").write_text("[[0, 1, 2, 3], [0, 1, 2, 3]]")
+    (folder / "new.json").write_text("[[0, 2, 1, 3], [3, 1, 2, 0]]")
     (folder / "results").mkdir()
     writer = results.Writer(folder / "results")
     sizes = ["uniform:size=1KiB", "uniform:size=2KiB"]

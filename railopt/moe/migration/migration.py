@@ -1,0 +1,342 @@
+"""A migration: copies with their holders and batches, when a slot may be overwritten, and what the
+fabric's NICs do with it.
+
+**The rule of overwriting.**  A copy lands in a buffer of the receiving GPU.  It is put into its
+slots when its batch and every batch that reads what these slots hold is over (`commit`).  So a
+batch reads weights of the old map alone, whatever else it writes; `buffers` is how many copies a
+rank then has to hold at once beside its slots.  Copies inside a GPU are read before the first
+batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.base.arrays import Int32s, Ints
+from railopt.base.errors import InputError
+from railopt.evidence.certificate import Certificate
+from railopt.model.chunks import COLUMNS, Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.moe.migration.batches import busiest, by_layer, coloured
+from railopt.moe.migration.copies import Copies, LocalCopy, checked_maps, kept_slot, needed_copies
+from railopt.moe.migration.holders import Holders, by_position, least_busy
+from railopt.policies import plan
+
+
+@dataclass(frozen=True, eq=False)
+class Migration:
+    """Copies between two maps, int32 [layers, slots], on the ranks of a fabric.
+
+    from_rank  int32 [C], who supplies each copy
+    batch      int64 [C], when
+    apart      whether layers are one after the other
+    holders    how `from_rank` was chosen, where that was by `least_busy`
+    """
+
+    fabric: Fabric
+    expert_bytes: int
+    old: Int32s = field(repr=False)
+    new: Int32s = field(repr=False)
+    copies: Copies = field(repr=False)
+    local: list[LocalCopy] = field(repr=False)
+    from_rank: Int32s = field(repr=False)
+    batch: Ints = field(repr=False)
+    apart: bool = False
+    holders: Holders | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for copy, rank in enumerate(self.from_rank.tolist()):
+            if rank not in self.copies.holders[copy]:
+                raise InputError(f"copy {copy}: rank {rank} does not hold its expert")
+
+    @property
+    def ranks(self) -> int:
+        return self.fabric.nodes * self.fabric.gpus
+
+    @property
+    def batches(self) -> int:
+        return int(self.batch.max(initial=-1)) + 1
+
+    @cached_property
+    def bound(self) -> int:
+        """Batches that these holders need at least, where a rank sends one copy and receives one at
+        once: the most that a rank sends or receives, of each layer where they are apart.
+        """
+        ends = self.from_rank, self.copies.to_rank
+        if not self.apart:
+            return busiest(*ends)
+        layers = (self.copies.layer == layer for layer in np.unique(self.copies.layer))
+        return sum(busiest(*(end[mine] for end in ends)) for mine in layers)
+
+    @cached_property
+    def from_slot(self) -> list[int]:
+        """[C]: the slot that each copy is read from: one that keeps its expert where there is."""
+        size, found = self.old.shape[1] // self.ranks, []
+        for layer, expert, rank in zip(
+            self.copies.layer.tolist(),
+            self.copies.expert.tolist(),
+            self.from_rank.tolist(),
+            strict=True,
+        ):
+            mine = slice(rank * size, (rank + 1) * size)
+            places = (mine.start + np.flatnonzero(self.old[layer, mine] == expert)).tolist()
+            found.append(kept_slot(places, self.new[layer].tolist(), expert))
+        return found
+
+    @cached_property
+    def _last_read(self) -> dict[tuple[int, int], int]:
+        """(layer, slot) -> the last batch that reads it; -1: before the first."""
+        last = {(copy.layer, copy.from_slot): -1 for copy in self.local}
+        for layer, slot, batch in zip(
+            self.copies.layer.tolist(), self.from_slot, self.batch.tolist(), strict=True
+        ):
+            last[layer, slot] = max(last.get((layer, slot), -1), batch)
+        return last
+
+    def _commit(self, layer: int, slots: list[int], arrived: int) -> int:
+        return max([arrived, *(self._last_read.get((layer, slot), -1) for slot in slots)])
+
+    @cached_property
+    def commit(self) -> list[int]:
+        """[C]: the batch after which each copy may be put into its slots."""
+        layers, arrived = self.copies.layer.tolist(), self.batch.tolist()
+        rows = zip(layers, self.copies.to_slots, arrived, strict=True)
+        return [self._commit(layer, slots, batch) for layer, slots, batch in rows]
+
+    @cached_property
+    def local_commit(self) -> list[int]:
+        """The same of copies inside a GPU; -1: before the first batch."""
+        return [self._commit(copy.layer, copy.to_slots, -1) for copy in self.local]
+
+    @cached_property
+    def buffers(self) -> int:
+        """The most copies that a rank holds beside its slots during one batch."""
+        waits = np.zeros((self.ranks, self.batches + 2), np.int64)  # by batch, from -1 on
+        rows = zip(self.copies.to_rank.tolist(), self.batch.tolist(), self.commit, strict=True)
+        inside = zip(self.local, self.local_commit, strict=True)
+        for rank, since, till in (*rows, *((copy.rank, -1, till) for copy, till in inside)):
+            waits[rank, since + 1] += 1
+            waits[rank, till + 2] -= 1
+        return int(waits.cumsum(axis=1).max(initial=0))
+
+    def plan(self, policy: str = "lpt", cap: int | None = 1 << 20) -> Plan:
+        """What crosses NICs, as a plan with a stage per batch; each batch's rails by `policy`."""
+        parts, stages = [], []
+        before = np.zeros((self.ranks, self.ranks), np.int64)
+        for batch, (src, dst, number) in enumerate(self._crossing()):
+            if not len(src):
+                continue
+            size = number * self.expert_bytes
+            shape = self.fabric.nodes, self.fabric.gpus
+            made = plan(self.fabric, Chunks.from_flows(*shape, src, dst, size, cap), policy)
+            columns = made.chunks.columns()
+            shift = before[made.chunks.src_gpu, made.chunks.dst_gpu]
+            parts.append({**columns, "offset": columns["offset"] + shift, "rail": made.rail})
+            stages.append(np.full(len(made.rail), batch, np.int32))
+            before[src, dst] += size
+        if not parts:
+            empty = {name: np.zeros(0, kind) for name, kind in COLUMNS.items()}
+            parts, stages = [{**empty, "rail": np.zeros(0, np.int16)}], [np.zeros(0, np.int32)]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        pair = joined["src_gpu"].astype(np.int64) * self.ranks + joined["dst_gpu"]
+        joined["flow"] = np.unique(pair, return_inverse=True)[1].astype(np.int32)
+        rail = joined.pop("rail")
+        chunks = Chunks.from_columns(self.fabric.nodes, self.fabric.gpus, joined)
+        return Plan(self.fabric, chunks, rail, policy, np.concatenate(stages))
+
+    def _crossing(self) -> list[tuple[Ints, Ints, Ints]]:
+        """(sender, receiver, copies) of each pair of ranks on different nodes, by batch."""
+        gpus, to_rank = self.fabric.gpus, self.copies.to_rank
+        found = []
+        for batch in range(self.batches):
+            mine = (self.batch == batch) & (self.from_rank // gpus != to_rank // gpus)
+            pair = self.from_rank[mine].astype(np.int64) * self.ranks + to_rank[mine]
+            pairs, number = np.unique(pair, return_counts=True)
+            found.append((pairs // self.ranks, pairs % self.ranks, number))
+        return found
+
+    @cached_property
+    def inside(self) -> list[int]:
+        """[batches]: the most copies that a GPU sends or receives inside its node in a batch."""
+        gpus, to_rank = self.fabric.gpus, self.copies.to_rank
+        near = self.from_rank // gpus == to_rank // gpus
+        found = []
+        for batch in range(self.batches):
+            mine = near & (self.batch == batch)
+            found.append(busiest(self.from_rank[mine], to_rank[mine]))
+        return found
+
+    def time(self, carried: Plan) -> Fraction:
+        """Seconds that the batches take one after the other: of each, its slowest NIC under the
+        plan, or its copies inside nodes if these take longer.
+        """
+        shape = self.batches, self.fabric.nodes, self.fabric.rails
+        total, chunks = Fraction(0), carried.chunks
+        assert carried.stage is not None
+        loads = {side: np.zeros(shape, np.int64) for side in ("send", "recv")}
+        np.add.at(loads["send"], (carried.stage, chunks.src, carried.rail), chunks.size)
+        np.add.at(loads["recv"], (carried.stage, chunks.dst, carried.rail), chunks.size)
+        slowest = [Fraction(n * self.expert_bytes, self.fabric.scaleup) for n in self.inside]
+        for side, load in loads.items():
+            rates = self.fabric.rates(side)
+            for batch, node, rail in np.argwhere(load).tolist():
+                took = Fraction(int(load[batch, node, rail]), int(rates[node, rail]))
+                slowest[batch] = max(slowest[batch], took)
+        return sum(slowest, total)
+
+    @property
+    def least_time(self) -> Fraction:
+        """Seconds that no batches and no rails beat with these holders: of each node, what it sends
+        and receives over all its NICs.
+        """
+        gpus = self.fabric.gpus
+        src, dst = self.from_rank // gpus, self.copies.to_rank // gpus
+        far, times = src != dst, [Fraction(0)]
+        for side, end in (("send", src), ("recv", dst)):
+            number = np.bincount(end[far], minlength=self.fabric.nodes).tolist()
+            rates = self.fabric.rates(side).sum(axis=1).tolist()
+            pairs = zip(number, rates, strict=True)
+            times += [Fraction(n * self.expert_bytes, rate) for n, rate in pairs if n]
+        return max(times)
+
+    def certificate(self) -> Certificate:
+        """The batches, for `railopt check`: every copy in one, no rank twice in one, and the rank
+        that bounds their number.
+        """
+        demand = np.zeros((self.ranks, self.ranks), np.int64)
+        np.add.at(demand, (self.from_rank, self.copies.to_rank), 1)
+        rows = np.stack([self.batch, self.from_rank, self.copies.to_rank], axis=1).tolist()
+        stages: list[list[list[int]]] = [[] for _ in range(self.batches)]
+        for batch, src, dst in rows:
+            stages[batch].append([src, dst, 1])
+        sent, received = demand.sum(axis=1), demand.sum(axis=0)
+        side, line = ("send", sent) if sent.max() >= received.max() else ("recv", received)
+        return Certificate(
+            {"kind": "staged", "demand": demand.tolist()},
+            Fraction(int(line.max())),
+            {"kind": "line", "side": side, "node": int(line.argmax())},
+            Fraction(self.batches),
+            {"stages": stages},
+        )
+
+    def holders_certificate(self) -> Certificate:
+        """The choice of holders, for `railopt check`: copies of an expert are tokens that the nodes
+        which hold it share out among them, none of them more than the busiest here.
+        """
+        gpus, nodes, rates = self.fabric.gpus, self.fabric.nodes, self.fabric.tx.sum(axis=1)
+        src, dst = self.from_rank // gpus, self.copies.to_rank // gpus
+        crossing = np.flatnonzero(src != dst).tolist()
+        if self.holders is None or not crossing or (rates != rates[0]).any():
+            raise InputError(
+                "no certificate of the holders: it is for copies between nodes of one rate, with "
+                "holders that were chosen"
+            )
+        number: dict[tuple[int, int], int] = {}
+        layer, expert = self.copies.layer.tolist(), self.copies.expert.tolist()
+        of = {c: number.setdefault((layer[c], expert[c]), len(number)) for c in crossing}
+        counts = np.bincount(list(of.values())).tolist()
+        holds: list[set[int]] = [set() for _ in range(nodes)]
+        for copy, group in of.items():
+            for rank in self.copies.holders[copy]:
+                holds[rank // gpus].add(group)
+        rows = np.zeros((len(number), nodes), np.int64)
+        np.add.at(rows, (np.array([*of.values()]), src[crossing]), 1)
+        most = Fraction(max(self.holders.sends))
+        return Certificate(
+            {
+                "kind": "split",
+                "counts": counts,
+                "holds": [sorted(held) for held in holds],
+                "spare": [0] * nodes,
+            },
+            most,
+            {"kind": "room", "experts": sorted({of[copy] for copy in self.holders.tight})},
+            most,
+            {"assignment": [[g, k, int(rows[g, k])] for g, k in np.argwhere(rows).tolist()]},
+        )
+
+    def as_dict(self, carried: Plan) -> dict[str, Any]:
+        """JSON values that a server can carry out, batch by batch."""
+        chunks = carried.chunks
+        rails: dict[tuple[int, int], dict[int, int]] = {}
+        assert carried.stage is not None
+        for stage, src, rail, size in zip(
+            carried.stage.tolist(),
+            chunks.src_gpu.tolist(),
+            carried.rail.tolist(),
+            chunks.size.tolist(),
+            strict=True,
+        ):
+            mine = rails.setdefault((stage, src), {})
+            mine[rail] = mine.get(rail, 0) + size
+        batches: list[list[dict[str, Any]]] = [[] for _ in range(self.batches)]
+        for copy, batch in enumerate(self.batch.tolist()):
+            source = int(self.from_rank[copy])
+            far = source // self.fabric.gpus != self.copies.to_rank[copy] // self.fabric.gpus
+            batches[batch].append(
+                {
+                    "layer": int(self.copies.layer[copy]),
+                    "expert": int(self.copies.expert[copy]),
+                    "from_rank": source,
+                    "from_slot": self.from_slot[copy],
+                    "to_rank": int(self.copies.to_rank[copy]),
+                    "to_slots": self.copies.to_slots[copy],
+                    "rails": [list(item) for item in sorted(rails[batch, source].items())]
+                    if far
+                    else [],
+                    "commit": self.commit[copy],
+                }
+            )
+        local = [
+            {**copy._asdict(), "commit": commit}
+            for copy, commit in zip(self.local, self.local_commit, strict=True)
+        ]
+        return {
+            "ranks": self.ranks,
+            "expert_bytes": self.expert_bytes,
+            "policy": carried.policy,
+            "buffers": self.buffers,
+            "local": local,
+            "batches": batches,
+        }
+
+
+def migrate(
+    fabric: Fabric,
+    old: npt.ArrayLike,
+    new: npt.ArrayLike,
+    expert_bytes: int,
+    *,
+    layers_apart: bool = False,
+) -> Migration:
+    """From the map old to the map new, int [layers, slots], with as few batches as ranks that send
+    one copy and receive one at once allow; one layer after the other with `layers_apart`.
+    """
+    ranks = fabric.nodes * fabric.gpus
+    maps = checked_maps(old, new, ranks)
+    copies, local = needed_copies(*maps, ranks)
+    found = least_busy(copies, ranks, fabric.tx.sum(axis=1).tolist())
+    ends = found.from_rank, copies.to_rank
+    batch = by_layer(copies.layer, *ends, ranks) if layers_apart else coloured(*ends, ranks)
+    return Migration(
+        fabric, expert_bytes, *maps, copies, local, found.from_rank, batch, layers_apart, found
+    )
+
+
+def migrate_first_fit(
+    fabric: Fabric, old: npt.ArrayLike, new: npt.ArrayLike, expert_bytes: int
+) -> Migration:
+    """The same by vLLM's rules: its holders, first fit, one layer after the other."""
+    ranks = fabric.nodes * fabric.gpus
+    maps = checked_maps(old, new, ranks)
+    copies, local = needed_copies(*maps, ranks)
+    chosen = by_position(copies)
+    batch = by_layer(copies.layer, chosen, copies.to_rank, None)
+    return Migration(fabric, expert_bytes, *maps, copies, local, chosen, batch, True)
