@@ -19,7 +19,7 @@ from railopt.cli.common import (
     output_of,
     print_json,
 )
-from railopt.cli.heartbeat import stage
+from railopt.cli.progress import stage
 
 if TYPE_CHECKING:
     from railopt.model.plan import Plan

@@ -1,5 +1,5 @@
-"""`python -m tests.bench.gpu [--json] [--pays] [--split]`: planning kernels on one GPU, captured in a
-CUDA graph and timed with CUDA events, beside their goals; plans are the host's, bit by bit, or
+"""`python -m tests.bench.gpu [--json] [--pays] [--split]`: planning kernels on one GPU, captured in
+a CUDA graph and timed with CUDA events, beside their goals; plans are the host's, bit by bit, or
 DIFFER.  `--pays`: the GPU's column of docs/guides/pays.md alone; `--split`: micro-batches alone.
 
 Needs a GPU, railopt[cuda] and torch.  The time of a call is that of a graph of twenty calls over
