@@ -30,7 +30,7 @@ from railopt.policies.fixed import own_nic, own_rails
 from railopt.policies.longest_first import Senders
 from railopt.policies.spilling import FastSpill, spill
 
-__all__ = ["ALONE", "NodePlan", "Planner", "joined_plan"]
+__all__ = ["ALONE", "NodePlan", "Planner", "joined_plan", "planned_by"]
 
 _MAX_CAP = 2**31
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
@@ -160,7 +160,7 @@ class Planner:
 
         caps    int64 [nodes that send]: bytes of the largest chunk of each; None: `cap`
         """
-        row = self._taken(row)
+        row = self.taken(row, self._shape)
         if self._rule is None:
             return self._plan_whole(row)
         first, caps = self.node or 0, self._caps if caps is None else caps
@@ -182,18 +182,18 @@ class Planner:
             self._rule(cut, largest, rail)
         return NodePlan(cut.src_gpu, cut.dst_gpu, cut.offset, cut.size, rail)
 
-    def _taken(self, row: Any) -> Ints:
-        """The row as int64 of numpy, in a buffer that is kept where it is not that."""
+    def taken(self, row: Any, shape: tuple[int, int]) -> Ints:
+        """A row of this shape as int64 of numpy, itself or a copy."""
         if type(row) is not np.ndarray:
-            row = plain(row, self._shape[1])
-        if row.shape != self._shape or row.dtype not in (_INT64, _INT32):
-            raise InputError(
-                f"row is {row.dtype} {row.shape}, expected int64 or int32 {self._shape}"
-            )
-        if row.dtype == _INT32:
-            np.copyto(self._wide, row)
-            return self._wide
-        return row
+            row = plain(row, shape[1])
+        if row.shape != shape or row.dtype not in (_INT64, _INT32):
+            raise InputError(f"row is {row.dtype} {row.shape}, expected int64 or int32 {shape}")
+        if row.dtype == _INT64:
+            return row
+        if shape != self._shape:
+            return row.astype(np.int64)
+        np.copyto(self._wide, row)
+        return self._wide
 
     def _plan_whole(self, matrix: Ints) -> NodePlan:
         """The node's part of a plan for all, or that plan."""
@@ -202,6 +202,14 @@ class Planner:
         columns = (chunks.src_gpu, chunks.dst_gpu, chunks.offset, chunks.size)
         rail = spill(self.fabric, chunks).rail
         return NodePlan(*(column[own] for column in (*columns, rail)))
+
+
+def planned_by(planner: Planner, matrix: Ints) -> Plan:
+    """The plan of all nodes, by a planner of all of them, of bytes from GPU to GPU [R, R]."""
+    made = planner.plan(matrix)
+    nodes = made.src_gpu // planner.fabric.gpus, made.dst_gpu // planner.fabric.gpus
+    chunks = _chunks(planner.fabric, Cut(*nodes, *made[:4]))
+    return Plan(planner.fabric, chunks, made.rail.copy(), planner.policy)
 
 
 def joined_plan(fabric: Fabric, parts: Sequence[NodePlan], policy: str = "given") -> Plan:

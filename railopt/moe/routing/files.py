@@ -207,7 +207,8 @@ def from_load(
     if given.ndim != 3 or given.dtype.kind not in "iuf" or 0 in given.shape:
         raise InputError(
             f"a load tensor of shape {given.shape} and type {printable(given.dtype, 40)}: expected "
-            f"numbers [layers, experts] or [steps, layers, experts]"
+            f"numbers [layers, experts] or [steps, layers, experts], or with source ranks [steps, "
+            f"layers, ranks, experts]"
         )
     steps, layers, experts = given.shape
     _check_size(steps, layers, ranks, experts)

@@ -58,9 +58,8 @@ def test_every_node_gives_its_row_and_verbs_carry_them() -> None:
     def work(sender: Verbs) -> list[tuple[int, str]]:
         found = []
         for turn, policy in enumerate(("lpt", "spill")):
-            node = sender.group.rank
-            part = Planner(FABRIC, node, "1KiB", policy).plan(row_of(node, policy))
-            made = gather_plan(sender.group, FABRIC, part, policy)
+            planner = Planner(FABRIC, None, "1KiB", policy)
+            made = gather_plan(sender.group, planner, row_of(sender.group.rank, "lpt"))
             found.append((carry(sender, made, turn)[0], made.digest))
         return found
 
@@ -70,18 +69,52 @@ def test_every_node_gives_its_row_and_verbs_carry_them() -> None:
     assert World(3, 2).run(work) == [right] * 3
 
 
-def test_nodes_that_differ_are_told_so() -> None:
+@pytest.mark.parametrize(("policy", "cap"), [("even-excess", "1KiB"), ("lpt", "2KiB")])
+def test_nodes_that_differ_are_told_so(policy: str, cap: str) -> None:
     def work(sender: Verbs) -> None:
-        policy = "lpt" if sender.group.rank else "even-excess"
-        part = Planner(FABRIC, sender.group.rank, "1KiB", "lpt").plan(
-            row_of(sender.group.rank, "lpt")
-        )
-        gather_plan(sender.group, FABRIC, part, policy)
+        planner = Planner(FABRIC, None, "1KiB", "lpt")
+        if sender.group.rank == 0:
+            planner = Planner(FABRIC, None, cap, policy)
+        gather_plan(sender.group, planner, row_of(sender.group.rank, "lpt"))
 
     for node, error in enumerate(World(3, 2).run(work)):
         assert isinstance(error, BackendError | InputError)
         who = 1 if node == 0 else 0
         assert f"node {who} " in str(error)
+
+
+def test_rows_of_many_ranks_are_not_too_many() -> None:
+    """64 nodes of 8 GPUs, as far as one process goes: what rank 5 makes of all answers."""
+    fabric = Fabric.uniform(64, 8)
+    rows = np.random.default_rng(0).integers(1, 1 << 20, (64, 8, 512))  # one chunk per pair
+    setup = {"fabric": fabric.digest, "policy": "even-excess", "cap": 1 << 30}
+
+    class Ranks:
+        rank, size, names = 5, 64, [f"node {k}" for k in range(64)]
+
+        def allgather(self, data: dict[str, Any]) -> list[dict[str, Any]]:
+            assert data == {**setup, "row": packed(rows[5])}
+            return [{**setup, "row": packed(row)} for row in rows]
+
+    planner = Planner(fabric, None, "1GiB", "even-excess")
+    made = gather_plan(Ranks(), planner, rows[5])  # type: ignore[arg-type]
+    assert len(made.chunks) == 512 * 504
+    assert made.send.sum() == made.recv.sum() == made.chunks.total
+    own = Planner(fabric, 5, "1GiB", "even-excess").plan(rows[5])
+    assert np.array_equal(own.rail, made.rail[made.chunks.src == 5])
+
+
+def test_a_planner_of_one_node_and_other_rows() -> None:
+    class Ranks:
+        rank, size, names = 0, 3, ["node 0", "node 1", "node 2"]
+
+    for planner, row, says in (
+        (Planner(FABRIC, 1), row_of(1, "lpt"), "a planner of node 1 alone"),
+        (Planner(FABRIC, None), TRAFFIC.bytes, "expected int64 or int32"),
+        (Planner(Fabric.uniform(2, 2), None), row_of(0, "lpt"), "the fabric has 2 nodes"),
+    ):
+        with pytest.raises(InputError, match=says):
+            gather_plan(Ranks(), planner, row)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -117,18 +150,15 @@ def test_parts_that_do_not_fit() -> None:
     assert len(joined_plan(FABRIC, [nothing] * 3).chunks) == 0
 
 
-def test_a_part_on_the_wire_and_what_is_none() -> None:
-    part = parts_of("lpt")[2]
-    back = unpacked(packed(part), "node 2")
-    for sent, got in zip(part, back, strict=True):
-        assert sent.dtype == got.dtype
-        assert sent.tolist() == got.tolist()
+def test_a_row_on_the_wire_and_what_is_none() -> None:
+    row = row_of(2, "lpt")
+    assert np.array_equal(unpacked(packed(row), row.shape, "node 2"), row)
     rng = np.random.default_rng(1)
-    text = packed(part)
+    text = packed(row)
     for place in rng.integers(len(text), size=200).tolist():
         for broken in (text[: place // 4 * 4 + 1], text[:place] + "\x1b" + text[place + 1 :]):
-            with pytest.raises(BackendError, match="node 2 sent no part of a plan"):
-                unpacked(broken, "node 2")
-    for broken in (None, 7, [text], {}):
-        with pytest.raises(BackendError, match="node 2 sent no part of a plan"):
-            unpacked(broken, "node 2")
+            with pytest.raises(BackendError, match="node 2 sent no row of bytes"):
+                unpacked(broken, row.shape, "node 2")
+    for broken in (None, 7, [text], {}, packed(row[:1]), packed(np.zeros((500, 500), int))):
+        with pytest.raises(BackendError, match="node 2 sent no row of bytes"):
+            unpacked(broken, row.shape, "node 2")
