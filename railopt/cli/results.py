@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from railopt.base.errors import InputError, did_you_mean
+from railopt.base.errors import InputError, did_you_mean, printable
 from railopt.base.tables import Quantity, duration, percent
 from railopt.base.units import parse_number, quoted
 from railopt.cli.common import (
@@ -159,8 +159,9 @@ def _print(rows: list[results.Row], most: int | None, out: Output) -> None:
     same = [name for i, name in enumerate(columns) if len({str(row[i]) for row in cells}) == 1]
     hidden = [name for name in same if name != "policy"] if len(rows) > 1 else []
     if hidden and out.names is None and not out.wide and out.form != "csv":
-        values = (f"{name} {cells[0][columns.index(name)]}" for name in hidden)
-        out.say(f"in every row: {', '.join(values)}")
+        values = {name: printable(cells[0][columns.index(name)]) for name in hidden}
+        said = ", ".join(f"{name} {value}" for name, value in values.items() if value)
+        out.say(f"in every row: {said}")
     found = [
         [
             duration(parse_number(row["value"])),
@@ -194,6 +195,8 @@ def _told(rows: list[results.Row], names: Sequence[str]) -> tuple[list[str], lis
 
 def _sorted(rows: list[results.Row]) -> list[results.Row]:
     """By what tells them apart, each column in its natural order."""
+    if not rows:
+        return []
     columns, cells = _told(rows, (*GOOD, *_several(rows)))
     plain = [
         [cell if isinstance(cell, str | int | float) else str(cell) for cell in row]

@@ -146,7 +146,7 @@ def _value_ticks(axis: Any, parameter: Swept, where: Scale, width: float) -> Non
     texts = [str(value) or "none" for value in parameter.values]
     turned = not where.measured and sum(map(len, texts)) > 9 * width
     on_axis = [log2(place) if where.logarithmic else place for place in where.places]
-    share = 0 if turned else max(0.3, 0.09 * max(map(len, texts))) / width
+    share = 0.14 / width if turned else max(0.3, 0.09 * max(map(len, texts))) / width
     shown = [on_axis.index(tick) for tick in apart(on_axis, share)]
     axis.set_xticks([where.places[i] for i in shown], [texts[i] for i in shown])
     axis.tick_params(axis="x", which="minor", bottom=False)

@@ -42,7 +42,7 @@ def build(
     experiments: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     certificates: Checked | None = None,
     command: str = "railopt report",
-    title: str | None = None,
+    title: str = "",
 ) -> str:
     """The page's text.  `experiments`: by name, the comparisons of its results.json;
     `certificates`: what a checker said of files; `title`: the sweep's name if none is given.
@@ -81,7 +81,7 @@ def build(
     assets = {
         name: files("railopt.report").joinpath(name).read_text() for name in ("page.css", "page.js")
     }
-    heading = ", ".join(names(results.rows)) or "railopt report" if title is None else title
+    heading = title or ", ".join(names(results.rows)) or "railopt report"
     name, made_by = escape(printable(heading)), escape(printable(command, 1000))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

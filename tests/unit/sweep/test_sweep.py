@@ -522,7 +522,7 @@ def test_rows_that_differ_in_their_nics_alone_can_be_told_apart(
         row["key"] = f"{number}"
         row["instance"] = {**row["instance"], "degrade": degrade, "link": "400Gb/s"}
     (tmp_path / "rows.jsonl").write_bytes(b"\n".join(map(results.encode, rows)) + b"\n")
-    head, _, *lines = railopt_cli("results", tmp_path / "rows.jsonl").out.splitlines()
+    _, head, _, *lines = railopt_cli("results", tmp_path / "rows.jsonl").out.splitlines()
     assert "degrade" in head
     assert "link" not in head
     assert "0:1=0.5" not in lines[0]
@@ -537,16 +537,18 @@ def test_rows_of_other_limits_or_other_code_can_be_told_apart(
     for row, value in zip(rows, ("first", "second"), strict=True):
         (row if name == "commit" else row["instance"])[name] = value
     (tmp_path / "rows.jsonl").write_bytes(b"\n".join(map(results.encode, rows)) + b"\n")
-    head, _, *lines = railopt_cli("results", tmp_path / "rows.jsonl").out.splitlines()
+    _, head, _, *lines = railopt_cli("results", tmp_path / "rows.jsonl").out.splitlines()
     assert name in head
     assert ["first" in line for line in lines] == [True, False]
 
 
 def test_foreign_text_in_rows_stays_in_its_line(railopt_cli: Any, tmp_path: Path) -> None:
     row = {**_good_row(), "worst_side": "send\nproved\x1b[2J"}
-    (tmp_path / "rows.jsonl").write_bytes(results.encode(row) + b"\n")
+    row["instance"] = {**row["instance"], "traffic": "moe\x1b[2J", "chunk": "a\nb"}
+    rows = [row, {**row, "key": "b"}]
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(map(results.encode, rows)) + b"\n")
     ran = railopt_cli("results", tmp_path / "rows.jsonl")
-    assert len(ran.out.splitlines()) == 3
+    assert len(ran.out.splitlines()) == 5
     assert "\x1b" not in ran.out
 
 
