@@ -195,7 +195,7 @@ def test_ctrl_c_prints_the_rows_so_far(
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5)
 
-    monkeypatch.setattr(progress, "show", interrupts)
+    monkeypatch.setattr("railopt.cli.gap.show", interrupts)
     path = tmp_path / "slow.npz"
     plan(FABRIC, CHUNKS, "hash").save(path)
     began = time.monotonic()
@@ -248,7 +248,7 @@ def test_a_bound_is_shown_before_the_first_plan(
 ) -> None:
     """And from there on, whatever is at work."""
     seen: list[Progress] = []
-    monkeypatch.setattr(progress, "show", lambda label, now: seen.append(now))
+    monkeypatch.setattr("railopt.cli.gap.show", lambda label, now: seen.append(now))
     line = ["gap", "moe:tokens=64", *SMALL, "--policy", "hash,lpt", "--chunk", "1MiB"]
     assert railopt_cli(*line).code == 0
     assert [now.stage for now in seen[:3]] == ["chunks", "hash", "lpt"]
