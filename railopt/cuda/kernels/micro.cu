@@ -1,7 +1,7 @@
 // Copies and split of a micro-batch: full GPUs give, the emptiest take.  The same plan as
 // railopt/moe/micro/greedy.py, whose words these are; one block a micro-batch.
 //
-// Compiled for one layer: EXPERTS, RANKS (GPUs), NODE (GPUs a node), PARTS, SLOTS, SLACK and
+// Compiled for one layer: EXPERTS, RANKS (GPUs), NODE (GPUs per node), PARTS, SLOTS, SLACK and
 // HALVINGS are macros.  A block's first warp makes the trials; all threads begin and copy them.
 #include "words.cuh"
 

@@ -157,7 +157,7 @@ def test_the_command_exits_by_the_verdict(
 def worse_and_best(traffic: Traffic) -> tuple[Plan, Plan, Bracket]:
     chunks = traffic.chunks("flow")
     worse = plan(FABRIC, chunks, "own-nic")
-    outcome = railopt.solve(FABRIC, chunks, limit_s=60)
+    outcome = railopt.solve(FABRIC, chunks, limit_s=600)
     assert outcome.plan is not None
     assert outcome.optimal
     assert worse.makespan > outcome.plan.makespan
@@ -182,6 +182,7 @@ def test_the_best_plan_travels_with_a_worse_one(
     assert (itself.check().optimal, itself.check().optimum) == (True, "known")
 
 
+@pytest.mark.slow
 def test_a_certificate_can_not_claim_more_than_it_holds(
     worse_and_best: tuple[Plan, Plan, Bracket],
 ) -> None:
@@ -214,6 +215,7 @@ def test_a_certificate_can_not_claim_more_than_it_holds(
     assert (verdict.ok, verdict.optimal, verdict.optimum) == (True, False, "claimed")
 
 
+@pytest.mark.slow
 def test_large_plans_lie_beside_their_certificate(
     worse_and_best: tuple[Plan, Plan, Bracket],
     traffic: Traffic,
