@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Ints, kind_of, require_type
+from railopt.base.arrays import Ints, kind_of, require_type, say_large
 from railopt.base.errors import CheckFailed, FormatError, InputError, printable
 from railopt.base.extras import need
 from railopt.checker import (
@@ -113,6 +113,8 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
     """`checker` is called in place of `check_certificate`."""
     name = printable(path)
     kind = kind_of(path)
+    if kind is not None:
+        say_large(path)
     if kind not in (None, "plan", "schedule"):
         raise InputError(
             f"{name} is a {kind}, which makes no claim to check: expected a plan, a schedule or a "
