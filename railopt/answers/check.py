@@ -444,15 +444,18 @@ def _counterexample(
     wrong = counterexamples.replay(record)
     if wrong:
         return Verdict(False, False, kind, printable("; ".join(wrong)))
+    value, optimum = Fraction(record["value"]), Fraction(record["optimum"])
+    allows = "the claim allows" if known else "the file says to allow"
+    said = f"{value} where {allows} {record['at_most']}"
     if checker is not None:
         verdict = checker(path)
         if verdict.ok:
             _need_same(verdict, content, printable(path))
-        said = f"{verdict.message}; the claim's hypotheses replayed in Python"
-        return replace(verdict, kind=kind, message=said)
-    value, optimum = Fraction(record["value"]), Fraction(record["optimum"])
-    allows = "the claim allows" if known else "the file says to allow"
-    said = f"{value} where {allows} {record['at_most']}; replayed: {BY[record['kind']]}"
+        said = f"{said}; by {NAME}" if verdict.ok else verdict.message
+        return replace(
+            verdict, kind=kind, message=f"{said}; the claim's hypotheses replayed in Python"
+        )
+    said = f"{said}; replayed: {BY[record['kind']]}"
     if record["kind"] == "plan":
         return Verdict(True, False, kind, said, optimum, value, optimum, "proved", content)
     if record["kind"] == "flow":  # its cut is a bound that it meets
