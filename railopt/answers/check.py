@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Ints, kind_of, require_type
+from railopt.base.arrays import Ints, kind_of, require_type, say_large
 from railopt.base.errors import CheckFailed, FormatError, InputError, printable
 from railopt.base.extras import need
 from railopt.checker import (
@@ -113,6 +113,8 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
     """`checker` is called in place of `check_certificate`."""
     name = printable(path)
     kind = kind_of(path)
+    if kind is not None:
+        say_large(path)
     if kind not in (None, "plan", "schedule"):
         raise InputError(
             f"{name} is a {kind}, which makes no claim to check: expected a plan, a schedule or a "
@@ -442,15 +444,18 @@ def _counterexample(
     wrong = counterexamples.replay(record)
     if wrong:
         return Verdict(False, False, kind, printable("; ".join(wrong)))
+    value, optimum = Fraction(record["value"]), Fraction(record["optimum"])
+    allows = "the claim allows" if known else "the file says to allow"
+    said = f"{value} where {allows} {record['at_most']}"
     if checker is not None:
         verdict = checker(path)
         if verdict.ok:
             _need_same(verdict, content, printable(path))
-        said = f"{verdict.message}; the claim's hypotheses replayed in Python"
-        return replace(verdict, kind=kind, message=said)
-    value, optimum = Fraction(record["value"]), Fraction(record["optimum"])
-    allows = "the claim allows" if known else "the file says to allow"
-    said = f"{value} where {allows} {record['at_most']}; replayed: {BY[record['kind']]}"
+        said = f"{said}; by {NAME}" if verdict.ok else verdict.message
+        return replace(
+            verdict, kind=kind, message=f"{said}; the claim's hypotheses replayed in Python"
+        )
+    said = f"{said}; replayed: {BY[record['kind']]}"
     if record["kind"] == "plan":
         return Verdict(True, False, kind, said, optimum, value, optimum, "known", content)
     if record["kind"] == "flow":  # its cut is a bound that it meets

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.base import archive
-from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.errors import FormatError, InputError, printable, say
 from railopt.base.units import quoted
 
 # The array types of railopt, each defined here and nowhere else.
@@ -44,6 +44,7 @@ Bools = npt.NDArray[np.bool_]
 VERSION = 1
 SAVED = {"plan": (".npz", ".cm"), "schedule": (".npz",)}  # the suffixes of their files
 MAX_TOTAL = 1 << 62  # bytes: all chunks together stay below it, so that sums of loads never wrap
+MUCH = 2e9  # bytes of memory that nothing takes before that was said
 MAX_TEXT = 1 << 28  # bytes of a text file that is read
 
 
@@ -347,6 +348,13 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
     return printable(kind) if isinstance(kind, str) else None
 
 
+def say_large(path: str | os.PathLike[str]) -> None:
+    """Say that a file takes much memory, before it is read."""
+    size = os.path.getsize(path)
+    if size > MUCH / 3:
+        say(f"{printable(path)} has {size / 1e9:.1f} GB: it takes 3 to 5 times as much memory")
+
+
 def load_npz(
     path: str | os.PathLike[str], kind: str, content: str | None = None
 ) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -357,6 +365,7 @@ def load_npz(
     """
     name = printable(path)
     with archive.opened(path) as members:
+        say_large(path)
         header = _header(members)
         if header.get("railopt") != kind:
             found = printable(repr(header.get("railopt")), 40)

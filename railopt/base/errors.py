@@ -10,8 +10,11 @@ RailoptError            1   anything railopt itself refuses
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 
+_said: set[str] = set()
 FOREIGN = 200  # characters of a foreign text that are shown, a plan's policy and the like
 
 
@@ -24,6 +27,15 @@ def printable(text: object, limit: int = FOREIGN) -> str:
     whole = str(text)
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in whole[:limit])
     return shown if len(whole) <= limit and len(shown) <= limit else shown[:limit] + "..."
+
+
+def say(sentence: str) -> None:
+    """One line on stderr, once: what a user has to know before it happens."""
+    if sentence not in _said:
+        _said.add(sentence)
+        if sys.stderr is not None:
+            with suppress(OSError):
+                print(f"railopt: {sentence.splitlines()[0]}", file=sys.stderr)
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:

@@ -30,7 +30,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
 from types import FunctionType
@@ -38,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from railopt.base.errors import InputError
+from railopt.base.errors import InputError, say
 
 __all__ = ["compile_mode", "compiling_s", "kernel", "part"]
 
@@ -54,7 +53,6 @@ _parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # compiled wi
 # of all kernels: CPU seconds spent on interpreting, wall seconds on compiling and loading; and
 # whether numba's cache can be used
 _totals: dict[str, Any] = {"interpreted": 0.0, "compiling": 0.0, "cache": True}
-_warned: set[str] = set()
 _loading = threading.RLock()  # threads may call their first kernel at the same time
 
 
@@ -219,7 +217,7 @@ class _Kernel:
                     _give_up_cache(error)
                 return self._guarded(jitted)
         reason = [*str(error).strip().splitlines(), type(error).__name__][0]
-        _say(
+        say(
             f"{self.function.__module__}.{self.function.__name__} is interpreted, which is slower: "
             f"numba {numba.__version__} does not compile it ({reason})"
         )
@@ -232,7 +230,7 @@ class _Kernel:
                 index.unlink()
         except OSError:
             return False
-        _say("files in numba's cache that can't be read are replaced")
+        say("files in numba's cache that can't be read are replaced")
         return True
 
 
@@ -297,7 +295,7 @@ def _loaded() -> Any:
         for each in _parts:
             _register(*each)
     except Exception as error:  # a numba that does not fit numpy may raise anything
-        _say(f"kernels are interpreted, which is slower: no numba ({error})")
+        say(f"kernels are interpreted, which is slower: no numba ({error})")
         return None
     return numba
 
@@ -314,16 +312,7 @@ def _failed_to_compile(jitted: Any, args: tuple[Any, ...], error: Exception) -> 
 
 def _give_up_cache(error: Exception) -> None:
     _totals["cache"] = False
-    _say(
+    say(
         f"{NO_CACHE} ({type(error).__name__}: {error}): kernels are compiled "
         "anew; empty the folder, or name another in NUMBA_CACHE_DIR"
     )
-
-
-def _say(sentence: str) -> None:
-    """One line on stderr, once."""
-    if sentence not in _warned:
-        _warned.add(sentence)
-        if sys.stderr is not None:
-            with suppress(OSError):
-                print(f"railopt: {sentence.splitlines()[0]}", file=sys.stderr)

@@ -60,7 +60,7 @@ examples:
 
 # a search for stages, as measured on uniform traffic of 512 and 1,024 servers: 2.3 ns per triple;
 # the matrix of bytes and its copies, and the schedule twice; FAST has up to n stages per server
-SECONDS_PER_CUBE, BYTES_PER_PAIR, FAST_BYTES_PER_TRIPLE = 2.3e-9, 48, 36
+SECONDS_PER_CUBE, BYTES_PER_PAIR, FAST_BYTES_PER_TRIPLE = 2.3e-9, 64, 36
 MUCH_GB = 2.0
 _FILES = ("output", "plan", "cm", "certificate", "stages_certificate")
 

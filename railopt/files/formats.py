@@ -26,6 +26,7 @@ MAX_RANKS = 1 << 12  # GPUs of a matrix that is text
 MAX_LINE, MAX_LINES = 24 * MAX_RANKS, 4 * MAX_RANKS
 MAX_ODD = 1 << 18  # entries that are not plain: signs, or beyond 9 * 10^18
 MAX_CONNECTIONS = 1 << 20  # of a `.cm`
+MAX_NICS = 1 << 13  # of a `.cm` that is read as a matrix, which takes 512 MiB then
 
 _NOT_PLAIN = re.compile(r"[^0-9 \t]|[0-9]{19}")  # else numbers that fit int64
 
@@ -224,6 +225,8 @@ def cm_to_matrix(text: str, nodes: int, gpus: int, name: str = "connections") ->
             f"{name}: {nics} htsim nodes, expected {nodes * gpus} = {nodes} nodes x {gpus} GPUs "
             f"(one NIC per GPU)"
         )
+    if nics > MAX_NICS:
+        raise FormatError(f"{name}: {nics} htsim nodes, at most {MAX_NICS} are read as a matrix")
     sums: dict[tuple[int, int], int] = {}
     for src, dst, size, *_ in connections:
         sums[src, dst] = sums.get((src, dst), 0) + size

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.base.arrays import (
+    MUCH,
     Array,
     Bools,
     Int32s,
@@ -32,7 +33,7 @@ from railopt.base.arrays import (
     total,
     whole_number,
 )
-from railopt.base.errors import InputError
+from railopt.base.errors import InputError, say
 from railopt.base.units import INT64_MAX, format_bytes, parse_bytes
 from railopt.model.fabric import Fabric
 
@@ -46,6 +47,7 @@ COLUMNS = {
     "size": np.int64,
 }
 MAX_CHUNKS = 1 << 25
+CHUNK_BYTES = 120  # of memory that a chunk takes while it is planned, as measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,9 +199,10 @@ class Chunks(Value):
             offset = (np.arange(count, dtype=np.int64) - first[numbers]) * cap
             sizes = np.minimum(size[numbers] - offset, cap)
         source, target = src_gpu.astype(np.int32)[numbers], dst_gpu.astype(np.int32)[numbers]
-        return cls(
-            nodes, gpus, source // gpus, target // gpus, source, target, numbers, offset, sizes
-        )
+        columns = (source // gpus, target // gpus, source, target, numbers, offset, sizes)
+        for column in columns:
+            column.flags.writeable = False  # so that it is not copied
+        return cls(nodes, gpus, *columns)
 
     @classmethod
     def from_units(
@@ -280,8 +283,12 @@ class Chunks(Value):
 
 
 def check_count(flows: int, count: int, bytes_: int) -> None:
-    """Refuse `count` chunks of so many flows with so many bytes in all, where they are too many."""
+    """Refuse `count` chunks of so many flows with so many bytes in all, where they are too many;
+    say what they take where that is much.
+    """
     if count <= MAX_CHUNKS:
+        if count * CHUNK_BYTES > MUCH:
+            say(f"{count} chunks take about {count * CHUNK_BYTES / 1e9:.0f} GB of memory")
         return
     if flows > MAX_CHUNKS:
         raise InputError(

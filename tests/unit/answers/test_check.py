@@ -15,7 +15,7 @@ import railopt
 from railopt import Certificate, Chunks, Fabric, Plan, Schedule, Traffic, check, plan, workloads
 from railopt.answers.gap import gap
 from railopt.base.errors import CheckFailed, FormatError, InputError
-from railopt.checker import Verdict
+from railopt.checker import Verdict, content_of
 from railopt.cli.main import main
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import certify, save_certificate, save_moved
@@ -328,11 +328,42 @@ def test_what_a_claim_allows_is_not_the_files_word(tmp_path: Path) -> None:
         verdict = check(path)
         assert not verdict.ok
         assert said in verdict.message
-    path.write_text(json.dumps({**robin, "bad": {"assignment": [0, 0, 0, 0]}, "value": "8"}))
+    other = {**robin, "bad": {"assignment": [0, 0, 0, 0]}, "value": "8"}
+    path.write_text(json.dumps({**other, "claim": "any order keeps T4's bound"}))
     verdict = check(path)
     assert verdict.ok
     assert "does not make, called T4e" in verdict.kind
     assert "8 where the file says to allow 11/2" in verdict.message
+
+
+@pytest.mark.parametrize("file", counterexamples.files(), ids=lambda file: file.stem)
+def test_several_fields_of_a_counterexample_forged_at_once(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim of railopt's is refuted with its theorem, hypotheses and policy or not at all, and of
+    another claim nobody says what it allows but the file: with `--verified`, too.
+    """
+    record, path = json.loads(file.read_text()), tmp_path / "c.json"
+    forged = {**record, "at_most": "1/1000000"}
+    bare = {key: value for key, value in record["bad"].items() if key != "policy"}
+    changes = [{"theorem": "T1"}, {"theorem": record["theorem"] + "x"}]
+    changes += [{"where": []}] * bool(record["where"]) + [{"bad": bare}] * (bare != record["bad"])
+    for change in changes:
+        path.write_text(json.dumps({**forged, **change}))
+        verdict = check(path)
+        assert (verdict.ok, "not with this theorem" in verdict.message) == (False, True), change
+
+    def accepts(name: Path) -> Verdict:
+        said, content = "7 where the claim allows 1/1000000", content_of(name.read_bytes())
+        return Verdict(True, False, "x", said, content=content)
+
+    monkeypatch.setattr("railopt.answers.check.check_verified", accepts)
+    path.write_text(json.dumps({**forged, "claim": record["claim"] + " "}))
+    for verified in (False, True):
+        verdict = check(path, verified=verified)
+        assert verdict.ok
+        assert "a claim that railopt does not make" in verdict.kind
+        assert "where the file says to allow 1/1000000" in verdict.message
 
 
 def test_a_counterexample_runs_no_code_and_takes_no_time(

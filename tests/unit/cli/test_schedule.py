@@ -198,10 +198,10 @@ def test_nothing_is_written_where_one_of_the_files_exists(railopt_cli: Cli, tmp_
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--nodes", 8192], "8192 servers: the stages take about 21 min or more, and 3.2 GB; "),
+        (["--nodes", 8192], "8192 servers: the stages take about 21 min or more, and 4.3 GB; "),
         (["--nodes", 8192, "--compare"], "8192 servers: "),
-        (["--nodes", 8192, "--limit", "1s"], "8192 servers: the stages take 3.2 GB\n"),
-        (["--nodes", 8192, "--kind", "spreadout"], "8192 servers: the stages take 3.2 GB\n"),
+        (["--nodes", 8192, "--limit", "1s"], "8192 servers: the stages take 4.3 GB\n"),
+        (["--nodes", 8192, "--kind", "spreadout"], "8192 servers: the stages take 4.3 GB\n"),
         (["--nodes", 512, "--kind", "fast"], "512 servers: FAST has up to 262144 stages, 5 GB, "),
         (["--nodes", 2048, "--kind", "spreadout"], ""),
         (["--nodes", 64], ""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -415,6 +416,36 @@ def test_more_flows_than_chunks_are_refused_before_they_are_made(
         monkeypatch.setattr(Traffic, name, lambda self: pytest.fail("flow by flow"))
     with pytest.raises(InputError, match=said):
         traffic.chunks(cap)
+
+
+def test_much_memory_is_said_before_it_is_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    traffic = workloads.uniform(FABRIC)
+    traffic.save(tmp_path / "t.npz")
+    traffic.chunks("flow")
+    Traffic.load(tmp_path / "t.npz")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("railopt.model.chunks.CHUNK_BYTES", 10**9)
+    monkeypatch.setattr("railopt.base.arrays.MUCH", 300)
+    flows = len(traffic.chunks("flow"))
+    assert capsys.readouterr().err == f"railopt: {flows} chunks take about {flows} GB of memory\n"
+    Traffic.load(tmp_path / "t.npz")
+    assert "t.npz has 0.0 GB: it takes 3 to 5 times" in capsys.readouterr().err
+
+
+def test_a_cm_of_many_nics_and_one_flow_is_refused_before_there_is_room_for_it(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "one.cm"
+    file.write_text("Nodes 60000\nConnections 1\n0->59999 id 1 start 0 size 1000\n")
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="60000 htsim nodes, at most 8192"):
+            Traffic.read(file, Fabric.uniform(30000, 2))
+        assert tracemalloc.get_traced_memory()[1] < 10**9
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_size_that_is_advised_is_large_enough(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,9 @@ from railopt.symbolic.statements.fast import Hot, printed_bound_refuted
 
 def test_a_claim_that_is_not_made_is_called_so(tmp_path: Path) -> None:
     record = json.loads(files()[0].read_text())
-    for theorem, said in ((record["theorem"], "T10d rules out"), ("T1", "does not make")):
+    for claim, said in ((record["claim"], "T10d rules out"), ("another", "does not make")):
         path = tmp_path / "c.json"
-        path.write_text(json.dumps({**record, "theorem": theorem}))
+        path.write_text(json.dumps({**record, "claim": claim}))
         verdict = check(path)
         assert verdict.ok
         assert said in verdict.kind
