@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
 import pytest
 
-import railopt
+from tests.trees import ROOT, trees
 
-ROOT = Path(railopt.__file__).parent
 MAX_PARAMETERS, MAX_LINES = 8, 60
-
-
-@cache
-def _trees() -> dict[Path, ast.Module]:
-    """Every file of railopt, parsed."""
-    return {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
 
 
 def _functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function of railopt, at any depth, with where it stands."""
-    for path, tree in _trees().items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node
@@ -63,7 +54,7 @@ def test_the_two_counts_see_what_they_should() -> None:
 def test_array_types_are_defined_once() -> None:
     """`Ints = npt.NDArray[...]` stands in railopt/base/arrays.py alone."""
     wrong = []
-    for path, tree in _trees().items():
+    for path, tree in trees().items():
         if path == ROOT / "base" / "arrays.py":
             continue
         for node in tree.body:
@@ -82,7 +73,7 @@ def test_no_file_is_named_for_its_technique() -> None:
 
 def test_every_class_has_a_name_of_its_own() -> None:
     where: dict[str, list[str]] = {}
-    for path, tree in _trees().items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 where.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
@@ -93,7 +84,7 @@ def test_kernels_sort_stably() -> None:
     """Of equal keys numpy and compiled code may put either first."""
     wrong = [
         f"{path.relative_to(ROOT)}:{call.lineno}"
-        for path, tree in _trees().items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef)
         and {ast.unparse(d).partition("(")[0] for d in node.decorator_list} & {"kernel", "part"}
