@@ -49,7 +49,7 @@ class Inside(Value):
     far_together: int | None = None
 
     def __post_init__(self) -> None:
-        near = np.array(self.near)
+        near = np.array(self.near, order="C")
         if near.ndim != 2 or near.dtype != np.bool_ or not near.size:
             raise InputError(
                 f"near is {near.dtype} of shape {near.shape}: expected truth values [GPUs, rails]"

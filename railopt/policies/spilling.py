@@ -93,10 +93,13 @@ def _begun(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[SpillUnits, Cos
 
     prices = costs(fabric)
     size = _in_units(chunks.size, chunks.total, _dearest(prices))
+    needed = needed_by(fabric, chunks)
+    for column in (size, needed):
+        column.flags.writeable = False  # as a chunk's own are: kernels are compiled for one type
     grade, near = np.empty((len(chunks), fabric.rails), np.int16), fabric.node.near
     units = spill_rails.SpillUnits(chunks.src, chunks.dst, size, grade)
     inside = spill_rails.UnitPlaces(
-        needed_by(fabric, chunks), chunks.src_gpu % fabric.gpus, near, spill_rails.hosts_of(near)
+        needed, chunks.src_gpu % fabric.gpus, near, spill_rails.hosts_of(near)
     )
     spill_rails.begin(units, prices, inside, rail)
     return units, prices

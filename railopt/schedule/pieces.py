@@ -133,21 +133,23 @@ def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
 
 
 @part
-def _take(row: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
-    """Append the next `want` bytes of GPU g, which has `row` [m] of the tile, to a rail's runs."""
-    runs, k = rails.runs[rail], rails.filled[rail]
+def _take(rows: Array, first: int, g: int, want: int, rail: int, rails: TileRails) -> None:
+    """Append the next `want` bytes of GPU g to a rail's runs; the tile is [m] columns of `rows`
+    from the `first` on.  No slices, here and below: each counts references, which takes longer.
+    """
+    runs, k, m = rails.runs, rails.filled[rail], len(rows)
     h, offset = rails.at[g, 0], rails.at[g, 1]
     rails.at[g, 2] -= want
     while want > 0:
-        rest = row[h] - offset
-        runs[k, SOURCE], runs[k, TARGET], runs[k, OFFSET] = g, h, offset
+        rest = rows[g, first + h] - offset
+        runs[rail, k, SOURCE], runs[rail, k, TARGET], runs[rail, k, OFFSET] = g, h, offset
         if rest <= want:
-            runs[k, BYTES] = rest
+            runs[rail, k, BYTES] = rest
             k += rest > 0  # an empty one is written over
-            h, offset = (h + 1 if h + 1 < len(row) else 0), np.int64(0)
+            h, offset = (h + 1 if h + 1 < m else 0), np.int64(0)
             want -= rest
         else:
-            runs[k, BYTES] = want
+            runs[rail, k, BYTES] = want
             k, offset, want = k + 1, offset + want, 0
     rails.at[g, 0], rails.at[g, 1], rails.filled[rail] = h, offset, k
 
@@ -159,11 +161,11 @@ def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> 
     rows   int64 [m, GPUs]: what the server sends; the tile is columns j * m to (j + 1) * m
     """
     m = len(rows)
-    total = np.int64(0)
+    first, total = j * m, np.int64(0)
     for g in range(m):
-        row, held = rows[g, j * m : (j + 1) * m], np.int64(0)
-        for h in range(len(row)):
-            held += row[h]
+        held = np.int64(0)
+        for h in range(m):
+            held += rows[g, first + h]
         rails.at[g, 0], rails.at[g, 1], rails.at[g, 2] = 0 if by_target else g, 0, held
         rails.filled[g] = rails.before[g] = rails.place[g] = rails.used[g] = 0
         total += held
@@ -171,7 +173,7 @@ def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> 
     shares(total, turn, due)
     for g in range(m):
         own = min(rails.at[g, 2], due[g])
-        _take(rows[g, j * m : (j + 1) * m], g, own, g, rails)
+        _take(rows, first, g, own, g, rails)
         due[g] -= own
     giver = 0
     for rail in range(m):
@@ -179,7 +181,7 @@ def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> 
             while rails.at[giver, 2] == 0:
                 giver += 1
             given = min(due[rail], rails.at[giver, 2])
-            _take(rows[giver, j * m : (j + 1) * m], giver, given, rail, rails)
+            _take(rows, first, giver, given, rail, rails)
             due[rail] -= given
     if by_target:
         for rail in range(m):
@@ -209,13 +211,13 @@ def _send(
     for rail in range(len(rails.share)):
         quota = rails.share[rail] - rails.before[rail]
         rails.before[rail] = rails.share[rail]
-        runs, k, used = rails.runs[rail], rails.place[rail], rails.used[rail]
+        runs, k, used = rails.runs, rails.place[rail], rails.used[rail]
         while quota > 0:
-            rest = runs[k, BYTES] - used
+            rest = runs[rail, k, BYTES] - used
             out.stage[p], out.rail[p] = stage, rail
-            out.source[p] = origin[0] + runs[k, SOURCE]
-            out.target[p] = origin[1] + runs[k, TARGET]
-            out.offset[p] = runs[k, OFFSET] + used
+            out.source[p] = origin[0] + runs[rail, k, SOURCE]
+            out.target[p] = origin[1] + runs[rail, k, TARGET]
+            out.offset[p] = runs[rail, k, OFFSET] + used
             if rest <= min(quota, cap):
                 out.size[p] = rest
                 k, used, quota = k + 1, np.int64(0), quota - rest

@@ -13,8 +13,7 @@ from types import ModuleType
 import pytest
 
 import railopt
-
-ROOT = Path(railopt.__file__).parent
+from tests.trees import ROOT, trees
 
 # Bottom first.  A module imports only what stands on a lower line; names on one line never import
 # each other.  "railopt" is `railopt/__init__.py`, which gathers what stands below it.
@@ -65,7 +64,7 @@ def imports(path: Path) -> set[str]:
     that is a module, else a.
     """
     found: set[str] = set()
-    for node in _nodes(ast.parse(path.read_text())):
+    for node in _nodes(trees()[path]):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

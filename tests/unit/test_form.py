@@ -5,26 +5,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
 import pytest
 
-import railopt
+from tests.trees import ROOT, trees
 
-ROOT = Path(railopt.__file__).parent
 MAX_PARAMETERS, MAX_LINES = 8, 60
-
-
-@cache
-def _trees() -> dict[Path, ast.Module]:
-    """Every file of railopt, parsed."""
-    return {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
 
 
 def _functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function of railopt, at any depth, with where it stands."""
-    for path, tree in _trees().items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node
@@ -64,7 +55,7 @@ def test_the_two_counts_see_what_they_should() -> None:
 def test_array_types_are_defined_once() -> None:
     """`Ints = npt.NDArray[...]` stands in railopt/base/arrays.py alone."""
     wrong = []
-    for path, tree in _trees().items():
+    for path, tree in trees().items():
         if path == ROOT / "base" / "arrays.py":
             continue
         for node in tree.body:
@@ -83,7 +74,7 @@ def test_no_file_is_named_for_its_technique() -> None:
 
 def test_every_class_has_a_name_of_its_own() -> None:
     where: dict[str, list[str]] = {}
-    for path, tree in _trees().items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 where.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
@@ -96,7 +87,7 @@ def test_value_and_bound_are_kept_in_a_bracket() -> None:
     """
     both = {
         node.name
-        for tree in _trees().values()
+        for tree in trees().values()
         for node in tree.body
         if isinstance(node, ast.ClassDef)
         and {"value", "bound"}
@@ -111,7 +102,7 @@ def test_proved_is_a_word_of_certificates_and_theorems() -> None:
     older_rows = {"report/rows.py"}
     found = {
         str(path.relative_to(ROOT))
-        for path, tree in _trees().items()
+        for path, tree in trees().items()
         if "proved" in path.read_text()
         for node in ast.walk(tree)
         if "proved"
@@ -144,7 +135,7 @@ def test_what_each_of_many_has_is_said_with_per() -> None:
     assert not PER.search("how many NICs a node has")
     wrong = [
         f"{path.relative_to(ROOT)}: {found[0]!r}"
-        for path in _trees()
+        for path in trees()
         for found in PER.finditer(path.read_text())
     ]
     assert wrong == []
@@ -154,7 +145,7 @@ def test_kernels_sort_stably() -> None:
     """Of equal keys numpy and compiled code may put either first."""
     wrong = [
         f"{path.relative_to(ROOT)}:{call.lineno}"
-        for path, tree in _trees().items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef)
         and {ast.unparse(d).partition("(")[0] for d in node.decorator_list} & {"kernel", "part"}

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import railopt
+from tests.trees import ROOT, trees
 
-ROOT = Path(railopt.__file__).parent
 PUBLIC = {"_asdict", "_fields", "_make", "_replace"}  # of named tuples, documented as such
 PRIVATE_PACKAGES = ("numba.core", "llvmlite")
 HOOKS = {"sys.excepthook", "sys.unraisablehook", "signal.set_wakeup_fd", "gc.freeze"}
 HOOKS |= {"sys.settrace", "sys.setprofile", "threading.excepthook", "builtins.__import__"}
-EXEMPT = ROOT / "runtime" / "verbs" / "null.py"  # a driver without hardware, for tests alone
 
 
 def private(name: str) -> bool:
@@ -103,12 +100,10 @@ def tricks(tree: ast.Module, own: set[str]) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_the_package_does_without() -> None:
-    trees = {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
-    own = own_names(list(trees.values()))
+    own = own_names(list(trees().values()))
     wrong = [
         f"{path.relative_to(ROOT)}:{said}"
-        for path, tree in trees.items()
-        if path != EXEMPT
+        for path, tree in trees().items()
         for said in tricks(tree, own)
     ]
     assert wrong == []

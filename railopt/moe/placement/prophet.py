@@ -45,14 +45,16 @@ def _contiguous(experts: int, devices: int) -> Ints:
 def layer_of(
     model: TimeModel, tokens: Ints, owner: Ints, have: npt.ArrayLike | None = None
 ) -> LayerTables:
-    """What the kernels read; tokens int64 and have bool [GPU, expert]."""
+    """What the kernels read; tokens int64 and have bool [GPU, expert].  Tokens are copied: kernels
+    would be compiled once more for a read-only view.
+    """
     there = np.zeros(tokens.shape[::-1], np.bool_) if have is None else by_expert(have)
-    return LayerTables(*model.vectors, np.ascontiguousarray(tokens.T), owner, there)
+    return LayerTables(*model.vectors, np.array(tokens.T, order="C"), owner, there)
 
 
 def by_expert(table: npt.ArrayLike) -> Bools:
     """A table [GPU, expert] as the kernels read it, bool [expert, GPU]."""
-    return np.ascontiguousarray(np.asarray(table, np.bool_).T)
+    return np.array(np.asarray(table, np.bool_).T, order="C")
 
 
 def evaluate(

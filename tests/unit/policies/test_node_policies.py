@@ -13,6 +13,7 @@ from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.model.inside import Inside
 from railopt.model.moves import rail_costs
+from railopt.policies.spill import _begun
 
 FABRIC = Fabric.uniform(4, 4, gpus=4)
 DEGRADED = FABRIC.degraded({(0, 1): "0.5", (2, 3): "0"})
@@ -209,6 +210,17 @@ def test_sizes_at_the_limit(policy: str) -> None:
     made = plan(FABRIC.degraded({(0, 0): "1/3"}), chunks, policy)
     assert isinstance(made, Plan)
     assert plan(FABRIC, chunks.take(np.zeros(0, np.int64)), policy).makespan == 0
+
+
+@pytest.mark.parametrize("units", [1, 1 << 59])
+@pytest.mark.parametrize("targets", [False, True])
+def test_kernels_are_given_one_type_whatever_the_sizes(units: int, targets: bool) -> None:
+    """They would be compiled once more for another."""
+    needed = np.ones((2, FABRIC.gpus), bool) if targets else None
+    chunks = Chunks.from_units(FABRIC, src_gpu=[0, 5], dst=[1, 0], size=[units] * 2, targets=needed)
+    fabric = FABRIC.degraded({(0, 0): "1/3"})
+    begun, _ = _begun(fabric, chunks, np.empty(2, np.int16))
+    assert [column.flags.writeable for column in begun] == [False, False, False, True]
 
 
 def test_chunks_must_name_their_gpus() -> None:

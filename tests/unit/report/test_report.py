@@ -74,6 +74,15 @@ def text(folder: Path) -> str:
     return page.build(report_rows.read(folder))
 
 
+@pytest.fixture(scope="module")
+def one_row(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of a single row that was not simulated: few figures, drawn soon."""
+    row = {key: value for key, value in results.load(folder).rows[0].items() if key != "simulated"}
+    path = tmp_path_factory.mktemp("one") / "rows.jsonl"
+    path.write_bytes(results.encode(row) + b"\n")
+    return path
+
+
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
     """Results without rows: no figure to draw."""
@@ -181,12 +190,12 @@ def test_figures_are_written_as_files(folder: Path, tmp_path: Path, railopt_cli:
     [("figures/gap-by-nodes.svg", "gap-by-nodes.svg exists"), ("figures", "can't be made")],
 )
 def test_figures_that_can_not_be_written_leave_no_page(
-    folder: Path, tmp_path: Path, railopt_cli: Cli, there: str, said: str
+    one_row: Path, tmp_path: Path, railopt_cli: Cli, there: str, said: str
 ) -> None:
     out, file = tmp_path / "r.html", tmp_path / there
     file.parent.mkdir(exist_ok=True)
     file.touch()
-    ran = railopt_cli("report", folder, "-o", out, "--figures", tmp_path / "figures")
+    ran = railopt_cli("report", one_row, "-o", out, "--figures", tmp_path / "figures")
     assert (ran.code, out.exists()) == (1, False)
     assert said in ran.err
 
@@ -309,8 +318,8 @@ def test_text_from_results_is_escaped(folder: Path, tmp_path: Path, railopt_cli:
 
 
 @pytest.mark.slow
-def test_rows_that_are_no_utf8_are_counted(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
-    good = next(folder.glob("*.jsonl")).read_bytes()
+def test_rows_that_are_no_utf8_are_counted(one_row: Path, tmp_path: Path, railopt_cli: Cli) -> None:
+    good = one_row.read_bytes()
     bad = b'{"key": "\xff\xfe", "status": "ok"}\n' + b"[" * 50_000 + b"\n" + b"9" * 5000 + b"\n"
     (tmp_path / "rows.jsonl").write_bytes(bad + good)
     ran = railopt_cli("report", tmp_path / "rows.jsonl", "-o", tmp_path / "r.html")

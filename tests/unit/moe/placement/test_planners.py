@@ -148,6 +148,17 @@ def test_no_placement_of_a_small_layer_is_better_than_the_optimum(seed: int) -> 
         assert evaluate(model, counts, pro_prophet(model, counts)).total >= best.bracket.value
 
 
+@pytest.mark.parametrize("experts", [1, 3])
+def test_kernels_are_given_one_type_whatever_the_shape(experts: int) -> None:
+    """They would be compiled once more for another: a column is a view that can't be written."""
+    model = flat(4)
+    tokens, there = model.counts(draw(4, experts, 0)), np.zeros((4, experts), bool)
+    there.flags.writeable = False
+    made = layer_of(model, tokens, homes(model, tokens, None), there)
+    assert not tokens.flags.writeable
+    assert all(table.flags.writeable and table.flags.c_contiguous for table in made[3:])
+
+
 @pytest.mark.slow
 def test_the_integer_program_agrees_with_trying_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed, model in (

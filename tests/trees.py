@@ -1,0 +1,17 @@
+"""The package's syntax trees, for the tests that read its code: parsed once per process."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import railopt
+
+ROOT = Path(railopt.__file__).parent
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Every file of railopt, parsed."""
+    return {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
