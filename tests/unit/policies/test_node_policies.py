@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from railopt.policies.spill import _begun
 
 from railopt import Chunks, Fabric, Plan, Planner, Traffic, plan, workloads
 from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.model.inside import Inside
 from railopt.model.moves import rail_costs
-from railopt.policies.spill import _begun
 
 FABRIC = Fabric.uniform(4, 4, gpus=4)
 DEGRADED = FABRIC.degraded({(0, 1): "0.5", (2, 3): "0"})
