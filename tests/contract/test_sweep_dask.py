@@ -59,20 +59,20 @@ def worker_pids(client: int) -> list[int]:
 
 def test_killed_worker_killed_client_two_clients(tmp_path: Path) -> None:
     path, folder = tmp_path / "spec.toml", tmp_path / "results"
-    path.write_text(SPEC)
+    path.write_text(SPEC.replace(", 6, 7, 8, 9]", "]"))
     keys = {point.key for point in spec.read(path).instances}
-    assert len(keys) == 160
+    assert len(keys) == 96
 
     client = start(path, folder)  # a worker is killed in the middle
-    wait_for(folder, 10)
+    wait_for(folder, 6)
     writers = {int(file.name.split("-")[-2]) for file in folder.glob("*.jsonl")}
     victim = next(pid for pid in worker_pids(client.pid) if pid in writers)
     os.kill(victim, signal.SIGKILL)
-    wait_for(folder, 40)
+    wait_for(folder, 16)
     os.killpg(client.pid, signal.SIGKILL)  # then the client, with all its workers
     client.communicate()
     finished = results.good_keys(folder)
-    assert len(finished) >= 40
+    assert len(finished) >= 16
     assert finished <= keys
 
     both = [start(path, folder), start(path, folder)]  # two clients go on in one folder

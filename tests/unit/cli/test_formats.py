@@ -63,7 +63,6 @@ LONG = {
     "gap moved": [*TABLES["gap"], "--moved"],
     "place": ["place", "drift:steps=4", "--nodes", "2", "--gpus", "2", "--model", "mixtral-8x7b"],
     "prove id": ["prove", "--quick", "--id", "T2"],
-    "demo": ["demo"],
 }
 NO_FORMAT = {
     "fabric",
@@ -129,7 +128,7 @@ def test_every_table_in_every_form(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [*sorted(TABLES), "gap moved", "place", "prove id", "demo"])
+@pytest.mark.parametrize("command", [*sorted(TABLES), "gap moved", "place", "prove id"])
 def test_every_line_fits_a_screen(
     railopt_cli: Cli, files: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
