@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TORCH_TESTS := numpy scipy numba matplotlib pytest hypothesis
 
 .PHONY: help setup demo test test-fast test-interpreted test-newest test-lowest test-brute-force test-wheel lint bench \
-  bench-gpu experiments test-browser test-torch test-fabric proofs verified test-verified test-rdma \
+  bench-gpu experiments test-browser test-torch test-vllm test-fabric proofs verified test-verified test-rdma \
   test-rdma-nightly soak test-peer-sim bench-solver docs test-docs test-examples clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -138,6 +138,10 @@ $(VENV)/.torch: pyproject.toml | $(VENV)/bin/python
 test-torch:                     ## railopt.torch on gloo processes, in an environment of its own with PyTorch (a build for the CPU where there is one)
 	$(MAKE) .cache/torch/.torch VENV=.cache/torch
 	.cache/torch/bin/python -m pytest $(PYTEST_ARGS) tests/torch
+test-vllm:                      ## our policy and batches beside those of vLLM's wheel, of which only the Python files that need no more than PyTorch are unpacked
+	$(MAKE) .cache/torch/.torch VENV=.cache/torch
+	rm -rf .cache/vllm && $(PYTHON) tests/beside/vllm_wheel.py .cache/vllm
+	[ ! -d .cache/vllm ] || PYTHONPATH=.cache/vllm .cache/torch/bin/python -m pytest $(PYTEST_ARGS) tests/torch/test_vllm.py tests/torch/test_vllm_batches.py
 test-fabric:                    ## PyTorch's processes on a rail fabric out of network namespaces (as root; installs Debian's iproute2)
 	@[ "$$(id -u)" = 0 ] || { echo "make test-fabric makes network namespaces: run it as root" >&2; exit 1; }
 	@command -v ip >/dev/null && command -v tc >/dev/null || { \

@@ -1,0 +1,41 @@
+"""`rebalance` inside a server's process: nothing printed, no thread left, memory bounded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import threading
+import tracemalloc
+
+import numpy as np
+
+from railopt.moe.placement.replicate import rebalance
+
+rng = np.random.default_rng(0)
+load = np.exp(rng.normal(size=(4, 32)))
+old = rebalance(load, 40, 1, 2, 8)[0]
+
+
+def steps(number):
+    global old
+    for _ in range(number):
+        old = rebalance(load * np.exp(0.3 * rng.normal(size=load.shape)), 40, 1, 2, 8, old=old)[0]
+
+
+steps(5)
+tracemalloc.start()
+steps(5)
+held = tracemalloc.get_traced_memory()[0]
+steps(20)
+assert tracemalloc.get_traced_memory()[0] < held + 100_000, "memory grows from call to call"
+assert threading.active_count() == 1, "a thread is left"
+"""
+
+
+def test_nothing_is_printed_and_nothing_left() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
