@@ -2,7 +2,10 @@
 
     RailAllToAll      `all_to_all_single` whose bytes take the rails that a policy chose
     TokenDispatcher   MoE dispatch and combine in which a token goes to a node once
+    ExpertLayer       experts with copies around it: their parameters sent, their gradients added up
+    Copies            a placement, and how tokens are split over its copies
     Groups            process groups that are handed in instead of being made
+    register_backend  a backend of torch.distributed whose `all_to_all_single` is planned
 
 Names load on first use, so that `import railopt` and the arithmetic (`railopt.torch.routes`, numpy
 alone) need no PyTorch.
@@ -16,13 +19,24 @@ from typing import Any
 from railopt.base.extras import installed, need
 
 _LAZY = {
+    "Copies": "railopt.torch.copies",
     "Dispatched": "railopt.torch.dispatcher",
+    "ExpertLayer": "railopt.torch.layer",
     "Groups": "railopt.torch.groups",
     "RailAllToAll": "railopt.torch.all_to_all",
     "TokenDispatcher": "railopt.torch.dispatcher",
+    "register_backend": "railopt.torch.backend",
 }
 
-__all__ = ["Dispatched", "Groups", "RailAllToAll", "TokenDispatcher"]
+__all__ = [
+    "Copies",
+    "Dispatched",
+    "ExpertLayer",
+    "Groups",
+    "RailAllToAll",
+    "TokenDispatcher",
+    "register_backend",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from railopt.base.arrays import Ints, whole_number
+from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
-from railopt.base.units import INT64_MAX
 from railopt.model.fabric import Fabric
 from railopt.torch import agree
 from railopt.torch.autograd import carried, into
 from railopt.torch.carry import carrier_of
 from railopt.torch.circle import Circle
+from railopt.torch.copies import ExpertSlots
 from railopt.torch.groups import Groups, checked, everyone, made
 from railopt.torch.routes import PIECES, Route, Router
 from railopt.torch.talk import gathered
@@ -49,8 +49,7 @@ class RailAllToAll:
     groups    groups of the layout; None: they are made, with the backend of `group`
     limit_s   seconds after which waiting for a rank is an error
     pieces    how finely a rail's share is divided (`railopt.torch.routes`)
-    experts   experts that the ranks hold, as many each, which a `TokenDispatcher` hands on, so that
-              ranks compare them; None: there are none
+    experts   what a `TokenDispatcher` hands on, so that ranks compare it; None: there are none
     agree_first   False: ranks do not compare what they bring to a call; those whose tensors or
               counts differ then crash or wait in the backend
 
@@ -67,7 +66,7 @@ class RailAllToAll:
         groups: Groups | None = None,
         limit_s: float = 600.0,
         pieces: int = PIECES,
-        experts: int | None = None,
+        experts: ExpertSlots | None = None,
         agree_first: bool = True,
     ) -> None:
         self.fabric, self.agree_first = fabric, agree_first
@@ -82,25 +81,51 @@ class RailAllToAll:
         self._circle = Circle(self.groups, self._router, self.limit_s, trusts=not agree_first)
         self.last: NicBytes | None = None
 
-    def _begin(self, policy: str, handed: Groups | None, pieces: int, experts: int | None) -> None:
+    def _begin(
+        self, policy: str, handed: Groups | None, pieces: int, experts: ExpertSlots | None
+    ) -> None:
         """The router, once all ranks are known to be made alike."""
-        fabric, rank, setup = self.fabric, dist.get_rank(self._all), ""
-        try:
-            problem = checked(fabric, handed, self._all) or _undivided(fabric, experts)
+
+        def check() -> str:
+            problem = checked(self.fabric, handed, self._all)
             if not problem:
-                self._router = Router(fabric, rank, policy, pieces)
-                setup = (
-                    f"{fabric.nodes} nodes x {fabric.gpus} GPUs, "
-                    f"{'' if experts is None else f'{experts} experts, '}policy {policy}, {pieces} "
-                    f"pieces, groups {'made' if handed is None else 'handed in'}"
-                    f"{'' if self.agree_first else ', no agreement'}, fabric {fabric.digest[:16]}"
+                self._router = Router(self.fabric, dist.get_rank(self._all), policy, pieces)
+                self._setup = (
+                    f"policy {policy}, {pieces} pieces, groups "
+                    f"{'made' if handed is None else 'handed in'}"
+                    f"{'' if self.agree_first else ', no agreement'}, fabric "
+                    f"{self.fabric.digest[:16]}"
                 )
+            return problem
+
+        self._made = ""
+        self.remake(experts, check)
+
+    def remake(
+        self, experts: ExpertSlots | None, check: Callable[[], str] = str, found: str = ""
+    ) -> None:
+        """Compare with all ranks what experts this is for, from now on; `check` and `found` say
+        what else is wrong.
+        """
+        made = ""
+        try:
+            problem = found or check() or ("" if experts is None else experts.problem(self.fabric))
+            if not problem:
+                held = "" if experts is None else f"{experts}, "
+                layout = f"{self.fabric.nodes} nodes x {self.fabric.gpus} GPUs"
+                made = f"{layout}, {held}{self._setup}"
         except InputError as error:
             problem = str(error)
         except Exception as error:  # whatever it is, the other ranks must hear of it
             problem = f"{type(error).__name__}: {error}"
-        agree.same(self._all, setup, problem)
-        self._made = setup
+        agree.same(self._all, made, problem)
+        self._made = made
+
+    def stages(self, on: bool) -> None:
+        """Have exchange 2 go from peer to peer, one after the other, or to all at once; the same on
+        every rank.
+        """
+        self._router.staged = on
 
     @property
     def rank(self) -> int:
@@ -217,14 +242,6 @@ def _is_leaf(tensor: Any) -> bool:
     return bool(tensor.requires_grad and tensor.is_leaf)
 
 
-def _undivided(fabric: Fabric, experts: int | None) -> str:
-    """Why experts can't be on all ranks alike, in words; "" if they can."""
-    ranks = fabric.nodes * fabric.gpus
-    if experts is None or whole_number(experts, "experts", 1, INT64_MAX) % ranks == 0:
-        return ""
-    return f"{experts} experts do not divide over {ranks} ranks"
-
-
 def _splits(name: str, tensor: Any, splits: Any, ranks: int) -> tuple[Ints, str]:
     """Rows to or from each rank, int64 [R], and what is wrong with them."""
     rows, none = tensor.shape[0], np.zeros(0, np.int64)
@@ -239,8 +256,8 @@ def _splits(name: str, tensor: Any, splits: Any, ranks: int) -> tuple[Ints, str]
     found = np.array(sizes) if len(sizes) == ranks and {*map(type, sizes)} == {int} else none
     if len(found) != ranks or found.dtype != np.int64 or found.min() < 0:
         return none, f"{name}_split_sizes are not {ranks} whole numbers of at least 0: {sizes}"
-    if (total := sum(sizes)) != rows:
-        return none, f"{name}_split_sizes sum to {total}, {name} has {rows} rows"
+    if found.sum() != rows:
+        return none, f"{name}_split_sizes sum to {found.sum()}, {name} has {rows} rows"
     return found, ""
 
 

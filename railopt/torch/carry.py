@@ -105,11 +105,11 @@ class WayCarrier:
         for turn, step in enumerate(steps):
             target = out
             if step is not steps[-1]:
-                length = sum(step.recv if isinstance(step, Exchange) else step.sizes)
+                length = sum(step.recv) if isinstance(step, Exchange) else len(rows)
                 target = self._buffer(turn % 2, rows, length)
             if isinstance(step, Reorder):
-                pieces = rows.split_with_sizes(step.sizes)
-                torch.cat([pieces[piece] for piece in step.order], out=target)
+                pieces = rows.split_with_sizes(step.sizes.tolist())
+                torch.cat([pieces[piece] for piece in step.order.tolist()], out=target)
             else:
                 self._exchange(step, rows, target)
             rows = target
@@ -140,10 +140,12 @@ class WayCarrier:
     def _exchange(self, step: Exchange, rows: Any, target: Any) -> None:
         group, ranks = self._groups[step.within], self._ranks[step.within]
         try:
-            if not self._gloo[step.within]:
+            if step.staged:
+                self._in_stages(step, rows, target)
+            elif self._gloo[step.within]:
+                self._by_pairs(step, rows, target)
+            else:
                 dist.all_to_all_single(target, rows, step.recv, step.send, group=group)
-                return
-            self._by_pairs(step, rows, target)
         except RuntimeError as error:
             raise lost(
                 f"rank {dist.get_rank()}: the exchange inside its {step.within} group of ranks "
@@ -164,3 +166,21 @@ class WayCarrier:
         into[own].copy_(out[own])
         for work in works:
             work.wait(self._limit)
+
+    def _in_stages(self, step: Exchange, rows: Any, target: Any) -> None:
+        """In stage i each rank sends to the i-th after it and receives from the i-th before it: no
+        rank receives from two at once.
+        """
+        group, ranks = self._groups[step.within], self._ranks[step.within]
+        own = self._place[step.within]
+        out, into = rows.split_with_sizes(step.send), target.split_with_sizes(step.recv)
+        into[own].copy_(out[own])
+        for turn in range(1, len(ranks)):
+            after, before = (own + turn) % len(ranks), (own - turn) % len(ranks)
+            calls = []
+            if step.recv[before]:
+                calls.append(dist.P2POp(dist.irecv, into[before], ranks[before], group))
+            if step.send[after]:
+                calls.append(dist.P2POp(dist.isend, out[after], ranks[after], group))
+            for work in dist.batch_isend_irecv(calls) if calls else []:
+                work.wait(self._limit)

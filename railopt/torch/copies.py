@@ -1,7 +1,7 @@
 """Experts that live on several ranks: which copy each choice of a token goes to.
 
 A rank's experts, in ascending order, are its *slots*; slot j of rank r is number r * S + j, S being
-the slots of the fullest rank.  A dispatch goes to slots, as it would to experts that are there once.
+the slots of the fullest rank.  A dispatch goes to slots as it would to experts without copies.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ExpertSlots(NamedTuple):
     """
 
     experts: int
-    copies: Copies | None = None
+    copies: Any = None  # whatever it is: `problem` says so
 
     def problem(self, fabric: Fabric) -> str:
         """Why they can't be on the ranks of a fabric, in words; "" if they can."""
@@ -92,7 +92,10 @@ class ExpertSlots(NamedTuple):
         if self.copies is None:
             return f"{experts} experts do not divide over {ranks} ranks" if experts % ranks else ""
         if not isinstance(self.copies, Copies):
-            return f"placement is of type {type(self.copies).__name__}: expected Copies"
+            return (
+                f"placement is of type {type(self.copies).__name__}: expected Copies, or a "
+                f"Placement of one layer"
+            )
         placed = self.copies.placement
         if (placed.nodes, placed.gpus) != (fabric.nodes, fabric.gpus):
             return (

@@ -2,7 +2,8 @@
 
 A token is sent to each node that has one of its experts, on the rail that a policy chose, and there
 passed on once to each GPU that has one; on the way back each GPU adds its experts' results up, then
-each node, then the token's own rank.  Expert e is on rank e // (experts / ranks).
+each node, then the token's own rank.  Expert e is on rank e // (experts / ranks), or where a
+placement has it: then a token goes to one of its copies (`railopt.torch.copies`).
 
     source rank --unit--> the rail's GPU of the node --copy--> each GPU --row--> each expert
 """
@@ -16,8 +17,10 @@ import torch
 
 from railopt.base.arrays import Ints
 from railopt.model.fabric import Fabric
+from railopt.moe.placement.placement import Placement
 from railopt.torch import agree
 from railopt.torch.all_to_all import RailAllToAll
+from railopt.torch.copies import Copies, ExpertSlots
 from railopt.torch.groups import Groups
 from railopt.torch.talk import gathered
 from railopt.torch.ways import Exchange, Way, back
@@ -56,7 +59,7 @@ class Dispatched(NamedTuple):
     """What this rank's experts work on.
 
     tokens             [P, H] rows by local expert, then by source rank, token and choice
-    tokens_per_expert  int64 [local experts]: rows of each, on the CPU
+    tokens_per_expert  int64 [local experts]: rows of each expert of `held`, on the CPU
     weights            [P]: the weight of each row
     trail              for `combine`
     """
@@ -68,13 +71,17 @@ class Dispatched(NamedTuple):
 
 
 class TokenDispatcher:
-    """Dispatches tokens to `experts` experts, as many on every rank of a fabric.
+    """Dispatches tokens to `experts` experts, as many on every rank of a fabric, or placed with
+    copies by `placement`.
 
     >>> dispatcher = TokenDispatcher(fabric, experts=64)
     >>> rows = dispatcher.dispatch(x, topk_idx, topk_weights)
     >>> y = dispatcher.combine(experts_of_this_rank(rows.tokens, rows.tokens_per_expert), rows)
 
-    The other parameters are those of `RailAllToAll`; `rails.last` has the bytes per NIC.
+    placement   a `Copies` of `railopt.torch`, or a Placement of one layer
+
+    The other parameters are those of `RailAllToAll`; `rails.last` has the bytes per NIC.  `held`
+    are the experts of this rank, ascending.
     """
 
     def __init__(
@@ -83,24 +90,39 @@ class TokenDispatcher:
         experts: int,
         policy: str = "even-excess",
         *,
+        placement: Copies | Placement | None = None,
         group: Any = None,
         groups: Groups | None = None,
         limit_s: float = 600.0,
         agree_first: bool = True,
     ) -> None:
+        self.experts, self._dispatches = experts, 0
+        slots = ExpertSlots(experts, as_copies(placement))
         self.rails = RailAllToAll(
             fabric,
             policy,
             group=group,
             groups=groups,
             limit_s=limit_s,
-            experts=experts,
+            experts=slots,
             agree_first=agree_first,
         )
-        self.fabric, self.experts = fabric, experts
-        self.local_experts = experts // (fabric.nodes * fabric.gpus)
-        self._dispatches = 0
+        self.fabric = fabric
+        self._use(slots)
         self._last: Dispatched | None = None
+
+    def place(self, placement: Copies | Placement | None, found: str = "") -> None:
+        """Dispatch by another placement from now on; every rank calls this.  None: expert e on rank
+        e // (experts / ranks).  `found` is what a caller finds wrong with it, to be said by all.
+        """
+        slots = ExpertSlots(self.experts, as_copies(placement))
+        self.rails.remake(slots, found=found)
+        self._use(slots)
+
+    def _use(self, slots: ExpertSlots) -> None:
+        self.placement = slots.copies
+        self._table = slots.table(self.fabric, self.rails.rank)
+        self.held, self._slots = self._table.held, self._table.slots
 
     def dispatch(self, x: Any, topk_idx: Any, topk_weights: Any) -> Dispatched:
         """Tokens to their experts.  Differentiable in `x` and `topk_weights`.
@@ -111,6 +133,8 @@ class TokenDispatcher:
         """
         fabric, rank = self.fabric, self.rails.rank
         problem = self._unfit(x, topk_idx, topk_weights)
+        if not problem and self.placement is not None:
+            topk_idx = self._table.chosen(topk_idx)
         token, send = (topk_idx, None) if problem else self._units(topk_idx)
         route = self.rails.route(_offer(x, topk_weights, send, problem), to_nodes=True)
         self._dispatches += 1
@@ -121,7 +145,7 @@ class TokenDispatcher:
         info = torch.cat([info, source[:, None]], dim=1)
 
         first = rank // fabric.gpus * fabric.gpus
-        gpu, unit = _marked(info[:, :-2] // self.local_experts - first, fabric.gpus)
+        gpu, unit = _marked(info[:, :-2] // self._slots - first, fabric.gpus)
         passed, copies = self._passed(gpu)
         x, weights, info = self.rails.along(passed, copies, x[unit], weights[unit], info[unit])
 
@@ -188,7 +212,7 @@ class TokenDispatcher:
         of this rank's local index, which is where they go if nothing is staged.
         """
         nodes, gpus = self.fabric.nodes, self.fabric.gpus
-        node, token = _marked(idx.long() // self.local_experts // gpus, nodes)
+        node, token = _marked(idx.long() // self._slots // gpus, nodes)
         send = np.zeros((nodes, gpus), np.int64)
         send[:, self.rails.rank % gpus] = torch.bincount(node, minlength=nodes).cpu().numpy()
         return token, send.reshape(-1)
@@ -202,16 +226,22 @@ class TokenDispatcher:
 
     def _rows(self, info: Any) -> tuple[Any, Any, Any]:
         """The arrived copy and the choice of each row for an expert of this rank, in order, and how
-        many rows each expert has; `info` [copies, K + 2] has choices, token and source rank.
+        many rows each expert has; `info` [copies, K + 2] has slots, token and source rank.
         """
-        local = info[:, :-2].long() - self.rails.rank * self.local_experts
-        copy, choice = ((local >= 0) & (local < self.local_experts)).nonzero(as_tuple=True)
+        local = info[:, :-2].long() - self.rails.rank * self._slots
+        copy, choice = ((local >= 0) & (local < self._slots)).nonzero(as_tuple=True)
         expert, (token, source) = local[copy, choice], info[copy, -2:].long().unbind(1)
         ranks = self.fabric.nodes * self.fabric.gpus
         key = ((expert * ranks + source) << 31 | token) * local.shape[1] + choice
         order = torch.argsort(key)
-        per_expert = torch.bincount(expert, minlength=self.local_experts).cpu()
+        per_expert = torch.bincount(expert, minlength=len(self.held)).cpu()
         return copy[order], choice[order], per_expert
+
+
+def as_copies(placement: Any) -> Any:
+    """A placement of one layer as its copies; whatever else as it is, to be refused by all."""
+    one = isinstance(placement, Placement) and placement.layers == 1
+    return Copies(placement) if one else placement
 
 
 def _offer(x: Any, weights: Any, send: Ints | None, problem: str) -> agree.Offer:

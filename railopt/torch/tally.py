@@ -64,22 +64,25 @@ def add(pieces: RailRows, via: Array, rank: int, tables: Tables) -> None:
     """
     gpus = via.shape[0]
     node, local = rank // gpus, rank % gpus
-    for i in range(pieces.size.size):
-        s, d, rows, n = pieces.src_gpu[i], pieces.dst_gpu[i], pieces.size[i], pieces.rail[i]
-        k, f = s // gpus, d // gpus
-        c = via[s % gpus, d % gpus, n]
+    for p in range(pieces.size.size):
+        # unsigned indices: numba does not ask whether they count from the end
+        s, d, n = np.uint64(pieces.src_gpu[p]), np.uint64(pieces.dst_gpu[p]), pieces.rail[p]
+        rows = pieces.size[p]
+        k, f = s // np.uint64(gpus), d // np.uint64(gpus)
+        i, j = s - k * np.uint64(gpus), d - f * np.uint64(gpus)
+        c = via[i, j, np.uint64(n)]
         if k == node:
             tables.sent[f, n] += rows
             if s == rank:
                 tables.own[d, c] += rows
             if c == local:
-                tables.gathered[s % gpus, d] += rows
+                tables.gathered[i, d] += rows
         elif f == node:
             tables.received[n] += rows
             if d == rank:
                 tables.into[s, c] += rows
             if c == local:
-                tables.arrived[s, d % gpus] += rows
+                tables.arrived[s, j] += rows
 
 
 class RowSums(NamedTuple):
@@ -103,19 +106,19 @@ def sums(tables: Tables, total: RowSums) -> None:
     """Fill `total` from one rank's tables."""
     for array in total[:-1]:
         array[:] = 0
-    total.blocks[:] = 0
-    ranks, gpus = tables.own.shape
-    for r in range(ranks):
-        node = r // gpus
+    gpus = tables.own.shape[1]
+    for node in range(total.sent.size):
+        for r in range(node * gpus, (node + 1) * gpus):
+            for i in range(gpus):
+                total.received[node] += tables.arrived[r, i]
+                total.passed[i] += tables.arrived[r, i]
+                total.staged[i] += tables.own[r, i]
+                total.into[i] += tables.into[r, i]
         for i in range(gpus):
-            rows = tables.gathered[i, r]
-            total.blocks[i, node] += rows
+            rows = tables.gathered[i, node * gpus : (node + 1) * gpus].sum()
+            total.blocks[i, node] = rows
             total.gathered[i] += rows
             total.sent[node] += rows
-            total.received[node] += tables.arrived[r, i]
-            total.passed[i] += tables.arrived[r, i]
-            total.staged[i] += tables.own[r, i]
-            total.into[i] += tables.into[r, i]
 
 
 @kernel

@@ -11,39 +11,46 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array
+from railopt.base.arrays import Array, Ints
 from railopt.torch.tally import by_column
 
 __all__ = ["Exchange", "Reorder", "Step", "Way", "back", "transposed"]
 
 
 class Reorder(NamedTuple):
-    """Cut into consecutive pieces of `sizes` rows, and put piece `order[0]` first, ..."""
+    """Cut into consecutive pieces of `sizes` rows, and put piece `order[0]` first, ...; int64."""
 
-    sizes: list[int]
-    order: list[int]
+    sizes: Ints
+    order: Ints
 
     def back(self) -> Reorder:
-        place = np.argsort(np.array(self.order, np.int64)).tolist()
-        return Reorder([self.sizes[piece] for piece in self.order], place)
+        place = np.empty_like(self.order)
+        place[self.order] = np.arange(len(self.order))
+        return Reorder(self.sizes[self.order], place)
 
     @property
     def moves(self) -> bool:
         """Whether anything changes its place."""
-        return any(piece != place for place, piece in enumerate(self.order))
+        return bool((self.order[1:] < self.order[:-1]).any())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reorder) and all(map(np.array_equal, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Exchange(NamedTuple):
     """An all-to-all(v) in the group `within`, "node" or "rail": rows to and from each of its
-    members, in the order of their ranks there.
+    members, in the order of their ranks there; `staged`: one peer after the other.
     """
 
     within: str
     send: list[int]
     recv: list[int]
+    staged: bool = False
 
     def back(self) -> Exchange:
-        return Exchange(self.within, self.recv, self.send)
+        return self._replace(send=self.recv, recv=self.send)
 
 
 Step = Reorder | Exchange
@@ -59,5 +66,4 @@ def transposed(pieces: Array) -> Reorder:
     """Pieces [A, B] that lie one after the other, row by row, are put column by column; empty ones
     are left out.
     """
-    sizes, order = by_column(pieces)
-    return Reorder(sizes.tolist(), order.tolist())
+    return Reorder(*by_column(pieces))

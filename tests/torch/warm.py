@@ -10,7 +10,10 @@ import torch.distributed
 
 from railopt import Fabric
 from railopt.policies.planner import ALONE
+from railopt.torch import ExpertLayer
 from railopt.torch.routes import Router
+
+assert ExpertLayer  # and all that it imports
 
 os.environ["RAILOPT_COMPILE"] = "always"  # here, once, and not in each rank while others wait
 torch.set_num_threads(1)

@@ -36,7 +36,7 @@ def split(
     _check_rule(holds, rule)
     tokens = np.asarray(counts, np.int64)
     result = np.zeros((*tokens.shape, len(tokens)), np.int64)
-    for expert, eligible in enumerate(_eligible(holds, home, gpus, rule)):
+    for expert, eligible in enumerate(eligible_gpus(holds, home, gpus, rule)):
         result[:, expert] = _even(tokens[:, expert], eligible, expert)
     return result
 
@@ -49,7 +49,7 @@ def gpu_loads(
     """
     _check_rule(holds, rule)
     load = np.zeros((len(counts), len(holds)))
-    for expert, eligible in enumerate(_eligible(holds, home, gpus, rule)):
+    for expert, eligible in enumerate(eligible_gpus(holds, home, gpus, rule)):
         if rule == "even":  # the same for every source
             load += np.outer(counts[:, :, expert].sum(axis=1), eligible[0] / eligible[0].sum())
         else:
@@ -68,7 +68,7 @@ def _check_rule(holds: Bools, rule: str) -> None:
         )
 
 
-def _eligible(holds: Bools, home: npt.ArrayLike, gpus: int, rule: str) -> Iterator[Bools]:
+def eligible_gpus(holds: Bools, home: npt.ArrayLike, gpus: int, rule: str) -> Iterator[Bools]:
     """Of one expert after the other: the GPUs that each source's tokens may go to, bool [source
     GPU, destination GPU].
     """

@@ -1,0 +1,249 @@
+"""A layer of experts with copies: tokens to copies, parameters to copies (Trans), gradients of
+copies back to their homes (Agg).
+
+An expert's *home* owns it: its parameters are the layer's, and its optimizer runs there.  Copies
+follow: after an optimizer step their parameters are sent, and after the experts' part of a backward
+pass their gradients, both by a thread while the caller goes on, and on planned rails.
+
+    out = layer(x, topk_idx, topk_weights)
+    loss(out).backward()                # gradients of copies set out
+    layer.sum_gradients()               # ... and are here
+    optimizer.step()
+    layer.send_parameters()             # on their way; the next call waits for them
+
+The order of sums is fixed.  A token's result: each GPU adds up its slots in ascending order, each
+node its GPUs, the token's rank the nodes.  An expert's gradient: its home's, then that of copies by
+rank.  A layer that adds in this order is equal to the last bit.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import torch
+
+from railopt.model.fabric import Fabric
+from railopt.moe.placement.placement import Placement
+from railopt.torch import agree
+from railopt.torch.all_to_all import RailAllToAll
+from railopt.torch.copies import Copies
+from railopt.torch.dispatcher import TokenDispatcher, as_copies
+from railopt.torch.groups import everyone, made
+from railopt.torch.parcels import Parcels, make_of
+from railopt.torch.recorder import Recorder
+
+__all__ = ["ExpertLayer", "Hidden"]
+
+
+class Hidden(NamedTuple):
+    """Seconds of Trans or Agg since a layer was made: what they took, and what of it a call had to
+    wait for.
+    """
+
+    took_s: float = 0.0
+    waited_s: float = 0.0
+
+    @property
+    def hidden_s(self) -> float:
+        """What ran beside something else."""
+        return max(0.0, self.took_s - self.waited_s)
+
+
+class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
+    """The experts of a fabric's ranks, with copies, behind one call.
+
+    >>> layer = ExpertLayer(fabric, [make_expert() for _ in my_experts], placement)
+    >>> out = layer(x, topk_idx, topk_weights)
+
+    experts      modules of the experts whose home is this rank, ascending; each maps [rows, H] to
+                 [rows, H], and all are of one make
+    placement    a Placement of one layer, or `Copies` of one with how tokens are split over them
+    policy       how rails are chosen, see `RailAllToAll`
+    template     a module of the same make, where a rank is the home of none
+    stages       exchange 2 goes peer after peer, so that no NIC receives from two at once
+    record       a trace file for `railopt place`, which `save_trace` writes
+    options      group, groups, limit_s and agree_first of `TokenDispatcher`
+
+    `trans` and `agg` say how long copies took, and how much of that was hidden.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        experts: Sequence[Any],
+        placement: Copies | Placement,
+        policy: str = "even-excess",
+        *,
+        template: Any = None,
+        stages: bool = False,
+        record: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        copies = as_copies(placement)
+        count = copies.placement.experts if isinstance(copies, Copies) else 1
+        self.dispatcher = TokenDispatcher(fabric, count, policy, placement=copies, **options)
+        rails, self.trans, self.agg = self.dispatcher.rails, Hidden(), Hidden()
+        rails.stages(stages)
+        self.experts = torch.nn.ModuleList(experts)
+        self._recorder = Recorder(record, count)
+        self.home = copies.placement.home[copies.layer] if isinstance(copies, Copies) else None
+        self._own = [] if self.home is None else (self.home == rails.rank).nonzero()[0].tolist()
+        # not as a module of the layer: its parameters are not the layer's
+        self.__dict__["_like"] = template or (experts[0] if len(experts) else None)
+        problem = self._unfit() or self._recorder.problem(rails.rank)
+        setup = f"{make_of(self._like)}{', in stages' if stages else ''}"
+        agree.same(rails.groups.all, setup, problem)
+        limit_s = options.get("limit_s", 600.0)
+        apart = made(fabric, everyone(rails.groups.all, limit_s, "copies"), limit_s)
+        self._rails = RailAllToAll(fabric, policy, groups=apart, limit_s=limit_s, agree_first=False)
+        self._worker = ThreadPoolExecutor(1, "railopt-copies")
+        self._sent: list[tuple[Future[Any], Callable[[Any], None]]] = []
+        self._summed: list[tuple[Future[Any], Callable[[Any], None]]] = []
+        self._always = torch.zeros(0, requires_grad=True)
+        self._arrange()
+
+    def forward(self, x: Any, topk_idx: Any, topk_weights: Any) -> Any:
+        """[T, H]: for each token of `x` [T, H] the sum of its experts `topk_idx` [T, K], -1 for
+        none, times `topk_weights` [T, K].
+        """
+        rows = self.dispatcher.dispatch(x, topk_idx, topk_weights)
+        self._recorder.add(topk_idx)
+        self.trans = self._waited(self._sent, self.trans)
+        tokens = _Mark.apply(rows.tokens, self._always, self._send_gradients)
+        parts = tokens.split(rows.tokens_per_expert.tolist())
+        done = [one(part) for one, part in zip(self._local, parts, strict=True)]
+        return self.dispatcher.combine(torch.cat(done) if done else tokens, rows)
+
+    def place(self, placement: Copies | Placement) -> None:
+        """Another placement from now on, of the same experts; every rank calls this.  Homes stay
+        where they are: copies come and go.
+        """
+        self.sum_gradients()
+        self.trans = self._waited(self._sent, self.trans)
+        copies = as_copies(placement)
+        found = "" if isinstance(copies, Copies) else "a layer with copies needs a placement"
+        self.dispatcher.place(copies, found)
+        self._arrange()
+
+    def sum_gradients(self) -> None:
+        """Wait for the gradients of copies and add them to those of their homes; every rank calls
+        this after a backward pass.
+        """
+        self.agg = self._waited(self._summed, self.agg)
+
+    def send_parameters(self) -> None:
+        """Send parameters from their homes to copies; every rank calls this after an optimizer
+        step.  The next call of the layer waits for them.
+        """
+        with torch.no_grad():
+            rows = self._parcels.packed({e: list(m.parameters()) for e, m in self._homes.items()})
+        self._sent.append((self._submit(rows, back=False), self._take_parameters))
+
+    def save_trace(self) -> None:
+        """Write the routing that was seen, at rank 0; every rank calls this."""
+        self._recorder.save(self.dispatcher.rails.groups.all)
+
+    def _unfit(self) -> str:
+        """What is wrong with what this rank was given, in words; "" if nothing."""
+        if self.home is None:
+            return "a layer with copies needs a placement"
+        if len(self.experts) != len(self._own):
+            return (
+                f"{len(self.experts)} experts were given, this rank is the home of "
+                f"{len(self._own)}: {self._own[:8]}"
+            )
+        if self._like is None:
+            return "this rank is the home of no expert: give it a template of the same make"
+        unlike = [i for i, e in enumerate(self.experts) if make_of(e) != make_of(self._like)]
+        return f"expert {self._own[unlike[0]]} is not of the make of the others" if unlike else ""
+
+    def _arrange(self) -> None:
+        """Modules for what this rank holds, and parameters for those that are copies."""
+        self._homes = dict(zip(self._own, self.experts, strict=True))
+        held = self.dispatcher.held
+        before = getattr(self, "_copies", {})
+        # in a dict and not as modules: their parameters are not the layer's
+        self.__dict__["_copies"] = {
+            e: before[e] if e in before else deepcopy(self._like)
+            for e in held
+            if e not in self._homes
+        }
+        for module in self._copies.values():
+            module.zero_grad()
+        self._local = [self._homes.get(e) or self._copies[e] for e in held]
+        copies = self.dispatcher.placement
+        assert copies is not None
+        assert self.home is not None
+        holds = copies.placement.holds[copies.layer]
+        self._parcels = Parcels(self.home, holds, self.dispatcher.rails.rank, self._like)
+        self.send_parameters()
+
+    def _send_gradients(self) -> None:
+        """The gradients of this rank's copies, which then have none, to their homes."""
+        with torch.no_grad():
+            rows = self._parcels.packed(
+                {e: [p.grad for p in m.parameters()] for e, m in self._copies.items()}, back=True
+            )
+        for module in self._copies.values():
+            module.zero_grad()
+        self._summed.append((self._submit(rows, back=True), self._take_gradients))
+
+    def _take_parameters(self, rows: Any) -> None:
+        with torch.no_grad():
+            for expert, tensors in self._parcels.unpacked(rows):
+                module = self._copies[expert]
+                for parameter, new in zip(module.parameters(), tensors, strict=True):
+                    parameter.copy_(new)
+
+    def _take_gradients(self, rows: Any) -> None:
+        for expert, tensors in self._parcels.unpacked(rows, back=True):
+            for parameter, new in zip(self._homes[expert].parameters(), tensors, strict=True):
+                if parameter.requires_grad:
+                    parameter.grad = new.clone() if parameter.grad is None else parameter.grad + new
+
+    def _submit(self, rows: Any, *, back: bool) -> Future[Any]:
+        """Rows to where parcels go, by the thread: (what arrives, seconds)."""
+        counts = self._parcels.counts.T.copy() if back else self._parcels.counts
+        out = rows.new_empty((int(counts[:, self._rails.rank].sum()), rows.shape[1]))
+
+        def work() -> tuple[Any, float]:
+            begin = time.perf_counter()
+            splits = counts[:, self._rails.rank].tolist(), counts[self._rails.rank].tolist()
+            self._rails.all_to_all_single(out, rows, *splits, counts=counts)
+            return out, time.perf_counter() - begin
+
+        return self._worker.submit(work)
+
+    def _waited(self, pending: list[Any], so_far: Hidden) -> Hidden:
+        """Take what is under way in, and how long it took."""
+        while pending:
+            future, take = pending.pop(0)
+            begin = time.perf_counter()
+            rows, took = future.result()
+            waited = time.perf_counter() - begin
+            so_far = Hidden(so_far.took_s + took, so_far.waited_s + waited)
+            take(rows)
+        return so_far
+
+
+class _Mark(torch.autograd.Function):  # type: ignore[misc]
+    """Rows as they are; `then` is called once the gradients of all that was made of them are there.
+
+    PyTorch adds to a parameter's gradient before it goes on.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Any, always: Any, then: Callable[[], None]) -> Any:
+        ctx.then = then
+        return rows.view_as(rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        ctx.then()
+        return grad, None, None

@@ -1,0 +1,108 @@
+"""Routing that a layer has seen, kept as a trace that `railopt place`, `split` and `weigh` read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from railopt.base.arrays import Ints
+from railopt.base.errors import InputError, RailoptError, printable
+from railopt.moe.routing.trace import Trace
+from railopt.torch import agree
+from railopt.torch.talk import gathered
+
+__all__ = ["Recorder"]
+
+MOST = 1 << 15  # experts: choices are kept in 16 bits
+
+
+class Recorder:
+    """Keeps the choices of every call in 2 bytes each; `save` writes them at rank 0.
+
+    path   None: nothing is kept
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, experts: int) -> None:
+        self.path, self.experts = path, experts
+        self._calls: list[Any] = []
+
+    def problem(self, rank: int) -> str:
+        """Why nothing can be recorded, in words; "" if it can.  The file is rank 0's."""
+        if self.path is None:
+            return ""
+        if self.experts > MOST:
+            return f"{self.experts} experts: at most {MOST} can be recorded"
+        if rank == 0 and Path(self.path).exists():
+            return f"{printable(self.path)} exists: give the trace another name"
+        return ""
+
+    def add(self, idx: Any) -> None:
+        """The choices [T, K] of one call; a copy to the host is not waited for."""
+        if self.path is not None:
+            self._calls.append(idx.detach().to(torch.int16).to("cpu", non_blocking=True, copy=True))
+
+    def save(self, group: Any) -> None:
+        """Write what all ranks of a group have seen; every rank calls this."""
+        if self.path is None:
+            raise InputError("nothing was recorded: give the layer a file, record=")
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        top_k = self._calls[0].shape[1] if self._calls else 0
+        shape = gathered(group, np.array([len(self._calls), top_k]))
+        problem = ""
+        if shape.min() < 1 or (shape != shape[0]).any():
+            calls, choices = (sorted(set(column)) for column in shape.T.tolist())
+            problem = (
+                f"ranks have recorded {calls} calls of {choices} choices: expected as many "
+                f"everywhere, at least 1"
+            )
+        agree.same(group, "", problem)
+        tokens = gathered(group, np.array([len(call) for call in self._calls]))  # [R, calls]
+        own = np.full((len(self._calls), int(tokens.max()), top_k), -1, np.int16)
+        for row, call in zip(own, self._calls, strict=True):
+            row[: len(call)] = call.numpy()
+        every = _at_first(group, own)
+        if every is not None:
+            problem = self._written(every)
+        agree.same(group, "", problem)
+        self._calls.clear()
+
+    def _written(self, choices: Ints) -> str:
+        """Write choices [rank, call, token, top_k]; what is wrong, "" if nothing."""
+        try:
+            _trace(choices.swapaxes(0, 1)[:, None], self.experts).save(str(self.path))
+        except (RailoptError, OSError) as error:
+            return str(error)
+        return ""
+
+
+def _trace(choices: Ints, experts: int) -> Trace:
+    """The trace of choices [call, layer, rank, token, top_k]; counts alone where a token chose
+    fewer experts than others.
+    """
+    none = choices < 0
+    if not (none.any(axis=-1) & ~none.all(axis=-1)).any():
+        return Trace.from_choices(choices, experts)
+    calls, layers, ranks, tokens, top_k = choices.shape
+    row = np.arange(calls * layers * ranks).repeat(tokens * top_k) * experts
+    flat = row + choices.reshape(-1)
+    counts = np.bincount(flat[~none.reshape(-1)], minlength=calls * layers * ranks * experts)
+    shape = (calls, layers, ranks, experts)
+    return Trace(counts.reshape(shape).astype(np.int32), top_k, tokens)
+
+
+def _at_first(group: Any, own: Ints) -> Ints | None:
+    """The arrays of all ranks [R, ...], at the group's first rank."""
+    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    mine = torch.from_numpy(own.reshape(-1).view(np.uint8)).to(device)
+    first = dist.get_rank(group) == 0
+    every = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))] if first else None
+    dist.gather(mine, every, dst=dist.get_process_group_ranks(group)[0], group=group)
+    if every is None:
+        return None
+    return np.stack([part.cpu().numpy().view(np.int16).reshape(own.shape) for part in every])
