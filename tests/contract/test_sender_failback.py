@@ -148,7 +148,7 @@ def test_a_trial_may_take_longer_after_others_in_vain() -> None:
     assert found == [3, 3, 6, 6, 12, 24, 24]
 
 
-def trial_that_passed(world: World, sender: Verbs, plan: Plan) -> Any:
+def trial_passed(world: World, sender: Verbs, plan: Plan) -> Any:
     """Both ends have lost a link, tried it anew and found it right, but not admitted it yet."""
     back = sender._failback
     carry(sender, plan, 0, lambda: broken(world, sender, 1 - sender.group.rank, 0, 3))
@@ -161,7 +161,7 @@ def test_a_link_that_fails_between_the_question_and_the_answer_is_dead_at_both_e
     world, plan = World(2, 2, options=QUICK), small_plan(2, 2)
 
     def work(sender: Verbs) -> list[Any]:
-        rank, back = sender.group.rank, trial_that_passed(world, sender, plan)
+        rank, back = sender.group.rank, trial_passed(world, sender, plan)
         if rank == 0:
             send = sender.group.send
 
@@ -188,7 +188,7 @@ def test_a_trial_that_one_end_gave_up_is_made_again(loser: int) -> None:
     world, plan = World(2, 2, options=QUICK), small_plan(2, 2)
 
     def work(sender: Verbs) -> list[Any]:
-        rank, back = sender.group.rank, trial_that_passed(world, sender, plan)
+        rank, back = sender.group.rank, trial_passed(world, sender, plan)
         if rank == loser:
             with sender.rounds.lock:
                 back._fail(back._absent[1 - rank, 0])

@@ -424,13 +424,13 @@ def test_much_memory_is_said_before_it_is_taken(
     traffic = workloads.uniform(FABRIC)
     traffic.save(tmp_path / "t.npz")
     traffic.chunks("flow")
-    Traffic.load(tmp_path / "t.npz")
+    Traffic.read(tmp_path / "t.npz")
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("railopt.model.chunks.CHUNK_BYTES", 10**9)
     monkeypatch.setattr("railopt.base.arrays.MUCH", 300)
     flows = len(traffic.chunks("flow"))
     assert capsys.readouterr().err == f"railopt: {flows} chunks take about {flows} GB of memory\n"
-    Traffic.load(tmp_path / "t.npz")
+    Traffic.read(tmp_path / "t.npz")
     assert "t.npz has 0.0 GB: it takes 3 to 5 times" in capsys.readouterr().err
 
 
