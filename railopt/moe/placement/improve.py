@@ -74,15 +74,15 @@ def improve(
         if state.total[top] <= goal:
             break
         floor = WORTH * state.total[top]
-        worth, s, t = _exchange(top, floor, budget - used, state)
-        other, slot, expert = _other_copy(top, floor, budget - used, state)
+        worth, s, t, moves = _exchange(top, floor, budget - used, state)
+        other, slot, expert, more = _other_copy(top, floor, budget - used, state)
         for k in range(len(slots)):  # the next survey sets it anew
             state.held[slots[k], owner[k]] = False
         if other > worth:
-            used += _new(expert, owner[slot], before) - _new(slots[slot], owner[slot], before)
+            used += more
             slots[slot] = expert
         elif s >= 0:
-            used += _exchange_moves(s, t, state)
+            used += moves
             slots[s], slots[t] = slots[t], slots[s]
         else:
             break
@@ -118,30 +118,16 @@ def _survey(load: Floats, state: MapState) -> int:
 
 
 @part
-def _new(expert: int, gpu: int, before: Bools) -> int:
-    """1 where the expert on the GPU is a move."""
-    return 0 if before[expert, gpu] else 1
-
-
-@part
-def _exchange_moves(s: int, t: int, state: MapState) -> int:
-    """Moves that the exchange of two slots adds; fewer than none where copies come back."""
-    a, g, b, h = state.slots[s], state.owner[s], state.slots[t], state.owner[t]
-    before = state.before
-    return _new(b, g, before) + _new(a, h, before) - _new(a, g, before) - _new(b, h, before)
-
-
-@part
-def _exchange(top: int, floor: float, budget: int, state: MapState) -> tuple[float, int, int]:
-    """(relief per move, slots) of the best exchange of a slot of GPU `top` for a lighter one of
-    another GPU; slots -1 without one.
+def _exchange(top: int, floor: float, budget: int, state: MapState) -> tuple[float, int, int, int]:
+    """(relief per move, slots, moves) of the best exchange of a slot of GPU `top` for a lighter one
+    of another GPU; slots -1 without one.  Moves are below 0 where copies come back.
     """
-    slots, owner, held = state.slots, state.owner, state.held
+    slots, owner, held, before = state.slots, state.owner, state.held, state.before
     given, room = np.empty(len(slots), np.float64), np.empty(len(slots), np.float64)
     for t in range(len(slots)):
         given[t] = state.share[slots[t]]
         room[t] = state.total[top] - state.total[owner[t]]
-    best, one, other = 0.0, -1, -1
+    best, one, other, used = 0.0, -1, -1, 0
     for s in range(len(slots)):
         if owner[s] != top:
             continue
@@ -151,19 +137,24 @@ def _exchange(top: int, floor: float, budget: int, state: MapState) -> tuple[flo
             relief = min(shift, room[t] - shift)
             if relief <= floor or relief <= best * FREE:
                 continue
-            if held[a, owner[t]] or held[slots[t], top]:
+            b, h = slots[t], owner[t]
+            if held[a, h] or held[b, top]:
                 continue
-            moves = _exchange_moves(s, t, state)
+            moves = (1 if before[a, top] else 0) + (1 if before[b, h] else 0)
+            moves -= (1 if before[b, top] else 0) + (1 if before[a, h] else 0)
             worth = relief / max(moves, FREE)
             if moves <= budget and worth > best:
-                best, one, other = worth, s, t
-    return best, one, other
+                best, one, other, used = worth, s, t, moves
+    return best, one, other, used
 
 
 @part
-def _other_copy(top: int, floor: float, budget: int, state: MapState) -> tuple[float, int, int]:
-    """(relief per move, slot, expert) of the best copy that becomes one of another expert: any copy
-    one of an expert of GPU `top`, or a copy on `top` one of any expert; slot -1 without one.
+def _other_copy(
+    top: int, floor: float, budget: int, state: MapState
+) -> tuple[float, int, int, int]:
+    """(relief per move, slot, expert, moves) of the best copy that becomes one of another expert:
+    any copy one of an expert of GPU `top`, or a copy on `top` one of any expert; slot -1 without
+    one.
     """
     slots, owner, copies, held = state.slots, state.owner, state.copies, state.held
     share, total, before = state.share, state.total, state.before
@@ -174,7 +165,7 @@ def _other_copy(top: int, floor: float, budget: int, state: MapState) -> tuple[f
         if held[e, top]:
             hot[hots] = e
             hots += 1
-    best, slot, expert = 0.0, -1, -1
+    best, slot, expert, used = 0.0, -1, -1, 0
     for s in range(len(slots)):
         a, g = slots[s], owner[s]
         if copies[a] == 1:
@@ -195,8 +186,8 @@ def _other_copy(top: int, floor: float, budget: int, state: MapState) -> tuple[f
             after = _highest_other(g, a, b, up, down, state)
             relief = min(relief, total[top] - after)
             if moves <= budget and after < least and relief > floor and relief / weight > best:
-                best, slot, expert = relief / weight, s, b
-    return best, slot, expert
+                best, slot, expert, used = relief / weight, s, b, moves
+    return best, slot, expert, used
 
 
 @part
