@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 from unittest import mock
 
-import numpy as np
-
-from railopt.solver.local import filling, steps, values
+from railopt.solver.local import steps, values
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.state import LocalState
 from tests.bench import drawn_seeds
@@ -50,16 +48,9 @@ class Variant(NamedTuple):
 def variants() -> Iterator[Variant]:
     for step in steps.STEPS:
         yield Variant(step.__name__, source_lines(step), step)
-    first, last = steps.STEPS[0], steps.STEPS[-1]
-    for kernel in (values.differencing, values.counted):
-        name = kernel.plain.__name__
-        yield Variant(name, source_lines(kernel.plain), first, (values, name, values.lpt))
-    multifit = (steps, "multifit", _nothing)
-    lines = source_lines(steps.multifit) + source_lines(values.first_fit.plain)
-    yield Variant("multifit", lines, first, multifit)
-    yield Variant("closer", source_lines(filling.closer), last, (steps, "closer", _nothing))
-    everything = (filling, "tight_part", _all_jobs)
-    yield Variant("tight_part", source_lines(filling.tight_part), last, everything)
+    name = values.differencing.plain.__name__
+    lines = source_lines(values.differencing.plain)
+    yield Variant(name, lines, steps.STEPS[0], (values, name, values.lpt))
 
 
 def rows(seed: int) -> Iterator[Ablation]:
@@ -114,12 +105,3 @@ def _summary(instances: list[Case], before: list[Solved], after: list[Solved]) -
         more = sum(after[i].proved - before[i].proved for i in places)
         parts.append(f"{family} {sum(after[i].proved for i in places)} ({more:+d})")
     return f"{', '.join(parts)}; {sum(one.took_s for one in after):.0f} s"
-
-
-def _nothing(*_: object) -> None:
-    """In place of a step's part."""
-
-
-def _all_jobs(state: LocalState, _: int) -> tuple[Any, int, Any]:
-    jobs = len(state.sizes)
-    return np.arange(jobs), state.rails, np.zeros(jobs, np.int64)

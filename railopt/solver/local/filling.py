@@ -62,17 +62,14 @@ def _attain(state: LocalState, time: int, stop: Deadline) -> None:
     """Attempts to attain a time, by rising number of rails left to the exact search, until one does
     or no time is left.
     """
-    jobs, rails, others = tight_part(state, time)
-    sizes = np.ascontiguousarray(state.sizes[jobs])
-    capacities, found = state.capacities(time)[:rails], np.empty(len(sizes), np.int64)
+    sizes, rails = state.sizes, state.rails
+    capacities, found = state.capacities(time), np.empty(len(sizes), np.int64)
     width, rng = pool_width(sizes), np.random.default_rng(state.seed)
     draws = seeded(state.seed)
     for keep in cycle(_kept_rails(len(sizes) / rails, rails)):
         order = np.arange(rails) if state.equal_rails else rng.permutation(rails)
         if fill.fill(sizes, capacities[order], keep, width, draws, found):
-            assignment = others.copy()
-            assignment[jobs] = order[found]
-            state.improve(assignment, "filling")
+            state.improve(order[found], "filling")
         if state.value <= time or state.over() or stop.over:
             return
 
@@ -85,25 +82,3 @@ def _kept_rails(average: float, rails: int) -> list[int]:
     keeps = [keep for keep in range(1, rails + 1) if fewest <= keep * average <= LONG]
     keeps = keeps or [min(rails, 2 if average < 6 else 1)]
     return [keep for keep in keeps for _ in range(8 if keep * average <= SHORT else 2)]
-
-
-def tight_part(state: LocalState, time: int) -> tuple[Ints, int, Ints]:
-    """(jobs, rails for them, assignment of the others), such that only these jobs have little
-    slack.
-
-    Where k of the rails must carry certain jobs up to the bound (a pigeonhole witness), the other
-    jobs go on the other rails if they fit there.
-    """
-    sizes, everything = state.sizes, np.arange(len(state.sizes), dtype=np.int64)
-    some = state.witness.get("rails", state.rails)
-    if some < state.rails:
-        jobs, rails = state.witness["jobs"], state.rails
-        carried = some * (jobs // rails) + min(some, jobs % rails)
-        core = everything[jobs - carried : jobs]
-        others = np.concatenate((everything[: jobs - carried], everything[jobs:]))
-        fitted, capacities = np.zeros(len(others), np.int64), state.capacities(time)[some:]
-        if values.first_fit(np.ascontiguousarray(sizes[others]), capacities, fitted):
-            assignment = np.zeros(len(sizes), np.int64)
-            assignment[others] = fitted + some
-            return core, some, assignment
-    return everything, state.rails, np.zeros(len(sizes), np.int64)

@@ -74,27 +74,12 @@ def first_bound_and_value(state: LocalState) -> None:
 
 
 def constructions(state: LocalState) -> None:
-    """MULTIFIT, differencing, and re-splits of the better one."""
-    multifit(state)
+    """Differencing, and re-splits of the better one."""
     few = len(state.sizes) <= 1200 and len(state.sizes) * state.rails <= DIFFERENCES
     if few and state.equal_rails and not state.done:
         state.improve(values.differencing(state.sizes, state.rails), "differencing")
     if not state.over():
         resplits(state, state.assignment)
-    if not state.over() and state.equal_rails and len(state.sizes) > 3 * state.rails:
-        resplits(state, values.counted(state.sizes, state.rails))
-
-
-def multifit(state: LocalState) -> None:
-    """First fit at times bisected between bound and value."""
-    low, high, found = state.bound, state.value - 1, np.zeros(len(state.sizes), np.int64)
-    while low <= high and not state.deadline.over:
-        middle = (low + high) // 2
-        if values.first_fit(state.sizes, state.capacities(middle), found):
-            state.improve(found, "multifit")
-            high = min(middle, state.value) - 1
-        else:
-            low = middle + 1
 
 
 def full_search(state: LocalState) -> None:

@@ -1,8 +1,8 @@
 """Good assignments fast.  Sizes are int64 in descending order; an assignment is int64 [n], the rail
 of each job.
 
-LPT: Graham (1969).  MULTIFIT: Coffman, Garey, Johnson (1978).  Differencing: Karmarkar, Karp
-(1982), in the N-way form of Michiels, Korst, Aarts (2003).
+LPT: Graham (1969).  Differencing: Karmarkar, Karp (1982), in the N-way form of Michiels, Korst,
+Aarts (2003).
 """
 
 from __future__ import annotations
@@ -37,37 +37,6 @@ def lpt(sizes: Array, rails: int) -> Array:
 
 
 @kernel
-def counted(sizes: Array, rails: int) -> Array:
-    """LPT on two groups of rails, by number of jobs: k rails share the smallest k (q + 1) of the
-    l = q N + k largest jobs, the other rails the others; l makes these k rails fullest.  Good for
-    sizes that are nearly equal.
-    """
-    n, best, jobs = sizes.size, -1.0, 0
-    prefix = np.zeros(n + 1, np.int64)
-    for i in range(n):
-        prefix[i + 1] = prefix[i] + sizes[i]
-    for l in range(rails + 1, n + 1):
-        k = l % rails
-        if k:
-            mean = (prefix[l] - prefix[l - k * (l // rails + 1)]) / k
-            if mean > best:
-                best, jobs = mean, l
-    if jobs == 0:
-        return lpt(sizes, rails)
-    k = jobs % rails
-    first = jobs - k * (jobs // rails + 1)
-    assignment = np.empty(n, np.int64)
-    assignment[first:jobs] = lpt(sizes[first:jobs], k)
-    assignment[:first] = lpt(sizes[:first], rails - k) + k
-    loads = loads_of(sizes[:jobs], assignment[:jobs], rails)
-    for job in range(jobs, n):
-        rail = np.argmin(loads)
-        assignment[job] = rail
-        loads[rail] += sizes[job]
-    return assignment
-
-
-@kernel
 def lpt_by_speed(sizes: Array, speeds: Array) -> Array:
     """Each job, largest first, to the rail that would be done with it first; speeds float64."""
     loads, assignment = np.zeros(speeds.size, np.float64), np.empty(sizes.size, np.int64)
@@ -76,23 +45,6 @@ def lpt_by_speed(sizes: Array, speeds: Array) -> Array:
         loads[rail] += sizes[job]
         assignment[job] = rail
     return assignment
-
-
-@kernel
-def first_fit(sizes: Array, capacities: Array, assignment: Array) -> bool:
-    """Each job, largest first, to the first rail with room, from the last (and slowest) rail on;
-    whether all found one.
-    """
-    rooms = capacities.copy()
-    for job in range(sizes.size):
-        rail = rooms.size - 1
-        while rail >= 0 and rooms[rail] < sizes[job]:
-            rail -= 1
-        if rail < 0:
-            return False
-        rooms[rail] -= sizes[job]
-        assignment[job] = rail
-    return True
 
 
 @kernel
