@@ -5,7 +5,6 @@
     ExpertLayer       experts with copies around it: their parameters sent, their gradients added up
     Copies            a placement, and how tokens are split over its copies
     Groups            process groups that are handed in instead of being made
-    register_backend  a backend of torch.distributed whose `all_to_all_single` is planned
 
 Names load on first use, so that `import railopt` and the arithmetic (`railopt.torch.routes`, numpy
 alone) need no PyTorch.
@@ -25,7 +24,6 @@ _LAZY = {
     "Groups": "railopt.torch.groups",
     "RailAllToAll": "railopt.torch.all_to_all",
     "TokenDispatcher": "railopt.torch.dispatcher",
-    "register_backend": "railopt.torch.backend",
 }
 
 __all__ = [
@@ -35,7 +33,6 @@ __all__ = [
     "Groups",
     "RailAllToAll",
     "TokenDispatcher",
-    "register_backend",
 ]
 
 

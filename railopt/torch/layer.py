@@ -95,7 +95,8 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         self.home = copies.placement.home[copies.layer] if isinstance(copies, Copies) else None
         self._own = [] if self.home is None else (self.home == rails.rank).nonzero()[0].tolist()
         # not as a module of the layer: its parameters are not the layer's
-        self.__dict__["_like"] = template or (experts[0] if len(experts) else None)
+        like = experts[0] if template is None and len(experts) else template
+        self.__dict__["_like"] = like
         problem = self._unfit() or self._recorder.problem(rails.rank)
         setup = f"{make_of(self._like)}{', in stages' if stages else ''}"
         agree.same(rails.groups.all, setup, problem)
@@ -106,6 +107,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         self._sent: list[tuple[Future[Any], Callable[[Any], None]]] = []
         self._summed: list[tuple[Future[Any], Callable[[Any], None]]] = []
         self._always = torch.zeros(0, requires_grad=True)
+        self._copies: dict[int, Any] = {}
         self._arrange()
 
     def forward(self, x: Any, topk_idx: Any, topk_weights: Any) -> Any:
@@ -167,16 +169,16 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         """Modules for what this rank holds, and parameters for those that are copies."""
         self._homes = dict(zip(self._own, self.experts, strict=True))
         held = self.dispatcher.held
-        before = getattr(self, "_copies", {})
-        # in a dict and not as modules: their parameters are not the layer's
-        self.__dict__["_copies"] = {
-            e: before[e] if e in before else deepcopy(self._like)
+        # in a plain dict: their parameters are not the layer's
+        self._copies = {
+            e: self._copies[e] if e in self._copies else deepcopy(self._like)
             for e in held
             if e not in self._homes
         }
         for module in self._copies.values():
             module.zero_grad()
-        self._local = [self._homes.get(e) or self._copies[e] for e in held]
+        every = {**self._homes, **self._copies}
+        self._local = [every[e] for e in held]
         copies = self.dispatcher.placement
         assert copies is not None
         assert self.home is not None

@@ -36,8 +36,6 @@ class Reorder(NamedTuple):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Reorder) and all(map(np.array_equal, self, other))
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 class Exchange(NamedTuple):
     """An all-to-all(v) in the group `within`, "node" or "rail": rows to and from each of its
