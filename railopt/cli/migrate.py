@@ -44,7 +44,7 @@ ROWS = {"together": "all layers together", "apart": "layer by layer", "first": "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from railopt.policies import POLICIES
+    from railopt.policies import KNOWN, POLICIES
 
     parser.add_argument("old", metavar="OLD", help="the map that is there, JSON")
     parser.add_argument("new", metavar="NEW", help="the map that is wanted, with the same slots")
@@ -57,7 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one layer after the other, as servers with buffers for one layer do",
     )
     parser.add_argument(
-        "--policy", default="lpt", choices=POLICIES, help="rails inside a batch (default lpt)"
+        "--policy",
+        default="lpt",
+        choices=POLICIES,
+        metavar="POLICY",
+        help=f"policy of the rails inside a batch, one of {KNOWN} (default lpt)",
     )
     parser.add_argument(
         "--chunk", default="1MiB", help='largest chunk on a rail, or "flow" (default 1MiB)'

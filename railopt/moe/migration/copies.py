@@ -17,7 +17,7 @@ from railopt.base.errors import InputError
 MAX_RANKS = 1 << 12
 
 
-class Copies(NamedTuple):
+class NeededCopies(NamedTuple):
     """Copies that travel between ranks, in the order of layer, expert and rank.
 
     layer, expert, to_rank  int32 [C]
@@ -72,7 +72,7 @@ def checked_maps(old: npt.ArrayLike, new: npt.ArrayLike, ranks: int) -> tuple[In
     return maps[0], maps[1]
 
 
-def needed_copies(old: Int32s, new: Int32s, ranks: int) -> tuple[Copies, list[LocalCopy]]:
+def needed_copies(old: Int32s, new: Int32s, ranks: int) -> tuple[NeededCopies, list[LocalCopy]]:
     """The copies from checked maps old to new."""
     size = old.shape[1] // ranks
     columns: list[tuple[int, int, int]] = []
@@ -99,7 +99,7 @@ def needed_copies(old: Int32s, new: Int32s, ranks: int) -> tuple[Copies, list[Lo
                 slots.append(changed)
                 holders.append(sorted(held[expert]))
     table = np.array(columns, np.int32).reshape(-1, 3)
-    return Copies(table[:, 0], table[:, 1], table[:, 2], slots, holders), local
+    return NeededCopies(table[:, 0], table[:, 1], table[:, 2], slots, holders), local
 
 
 def _slots_of(row: list[int], size: int) -> dict[int, dict[int, list[int]]]:

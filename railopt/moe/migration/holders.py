@@ -25,7 +25,7 @@ import numpy as np
 
 from railopt.base.arrays import Array, Int32s, Ints
 from railopt.base.errors import InputError
-from railopt.moe.migration.copies import Copies
+from railopt.moe.migration.copies import NeededCopies
 
 
 class Holders(NamedTuple):
@@ -43,7 +43,7 @@ class Holders(NamedTuple):
     tight: list[int]
 
 
-def least_busy(copies: Copies, ranks: int, rates: Sequence[int]) -> Holders:
+def least_busy(copies: NeededCopies, ranks: int, rates: Sequence[int]) -> Holders:
     """The holders that keep the busiest node least busy; rates [nodes] of what each sends."""
     node_of = np.arange(ranks) // (ranks // len(rates))
     near, far = _by_reach(copies, node_of)
@@ -83,7 +83,7 @@ def _least_time(
     return times[at], crossing.stuck(free, node_of, caps(times[at - 1]))
 
 
-def by_position(copies: Copies) -> Int32s:
+def by_position(copies: NeededCopies) -> Int32s:
     """int32 [C]: the holders that vLLM's rule takes."""
     chosen = np.zeros(len(copies.layer), np.int32)
     for members in _groups(copies, range(len(copies.layer)), lambda _: 0):
@@ -98,8 +98,8 @@ def by_position(copies: Copies) -> Int32s:
 Grouped = list[tuple[list[int], list[int]]]  # copies of one expert, and the ranks to choose from
 
 
-def _by_reach(copies: Copies, node_of: Ints) -> tuple[Grouped, Grouped]:
-    """Copies that a GPU of their own node can supply, and the others."""
+def _by_reach(copies: NeededCopies, node_of: Ints) -> tuple[Grouped, Grouped]:
+    """NeededCopies that a GPU of their own node can supply, and the others."""
     home = node_of[copies.to_rank].tolist()
     inside = [
         [rank for rank in holders if node_of[rank] == node]
@@ -113,8 +113,10 @@ def _by_reach(copies: Copies, node_of: Ints) -> tuple[Grouped, Grouped]:
     )
 
 
-def _groups(copies: Copies, members: Sequence[int], apart: Callable[[int], int]) -> list[list[int]]:
-    """Copies of one layer's expert together, where `apart` is the same."""
+def _groups(
+    copies: NeededCopies, members: Sequence[int], apart: Callable[[int], int]
+) -> list[list[int]]:
+    """NeededCopies of one layer's expert together, where `apart` is the same."""
     found: dict[tuple[int, int, int], list[int]] = {}
     layer, expert = copies.layer.tolist(), copies.expert.tolist()
     for copy in members:

@@ -3,9 +3,8 @@ fabric's NICs do with it.
 
 **The rule of overwriting.**  A copy lands in a buffer of the receiving GPU.  It is put into its
 slots when its batch and every batch that reads what these slots hold is over (`commit`).  So a
-batch reads weights of the old map alone, whatever else it writes; `buffers` is how many copies a
-rank then has to hold at once beside its slots.  Copies inside a GPU are read before the first
-batch.
+batch reads weights of the old map alone, whatever else it writes; `buffers` says how many
+copies some rank then holds beside its slots.  Copies inside a GPU are read before the first batch.
 """
 
 from __future__ import annotations
@@ -25,7 +24,13 @@ from railopt.model.chunks import COLUMNS, Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.moe.migration.batches import busiest, by_layer, coloured
-from railopt.moe.migration.copies import Copies, LocalCopy, checked_maps, kept_slot, needed_copies
+from railopt.moe.migration.copies import (
+    LocalCopy,
+    NeededCopies,
+    checked_maps,
+    kept_slot,
+    needed_copies,
+)
 from railopt.moe.migration.holders import Holders, by_position, least_busy
 from railopt.policies import plan
 
@@ -44,7 +49,7 @@ class Migration:
     expert_bytes: int
     old: Int32s = field(repr=False)
     new: Int32s = field(repr=False)
-    copies: Copies = field(repr=False)
+    copies: NeededCopies = field(repr=False)
     local: list[LocalCopy] = field(repr=False)
     from_rank: Int32s = field(repr=False)
     batch: Ints = field(repr=False)
