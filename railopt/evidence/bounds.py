@@ -19,14 +19,14 @@ Sizes are bytes, speeds bytes per second (0 = dead), bounds Fractions of seconds
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from railopt.base.arrays import Floats, Ints, total
+from railopt.base.arrays import Floats, Int32s, Ints, total
 from railopt.base.errors import Infeasible
 from railopt.base.kernels import kernel
 from railopt.model.chunks import Chunks
@@ -154,20 +154,26 @@ def counted_times(sizes: Ints, live: Sequence[int]) -> Floats:
 
 def node_sizes(fabric: Fabric, chunks: Chunks, side: str, node: int) -> Ints:
     """The sizes of what a node sends or receives, largest first."""
-    ends = chunks.src if side == "send" else chunks.dst
-    return np.sort(chunks.size[ends == node])[::-1]
+    return np.sort(chunks.size[_ends(chunks, side) == node])[::-1]
 
 
 def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
     """The best local bound over all nodes and both sides.
 
     Nodes go by falling average load; one is skipped when even what list scheduling attains there,
-    which no local bound exceeds, can't beat what is known.
+    which no local bound exceeds, can't beat what is known.  Where each chunk goes to the rail that
+    is done with it first, the last one to end, of p bytes, would have ended no earlier on any of
+    the m rails: all are busy until then but for p bytes each, its own, so that T times their speeds
+    is at most all bytes and m - 1 times p.
     """
-    best = Bound(Fraction(0), 0, "send", {"kind": "average"})
-    for side, node, ceiling in _candidates(fabric, chunks):
-        if ceiling <= best.value:
+    best, largest = Bound(Fraction(0), 0, "send", {"kind": "average"}), dict[str, Ints]()
+    for side, node, mean, beyond in _by_load(fabric, chunks):
+        if mean + beyond * chunks.largest <= best.value:
             continue
+        if best.value:  # the largest chunk of each node: few problems come to ask for it
+            largest = largest or {side: _largest(fabric, chunks, side) for side in SIDES}
+            if mean + beyond * int(largest[side][node]) <= best.value:
+                continue
         value, witness = local_bound(
             node_sizes(fabric, chunks, side, node), fabric.rates(side)[node].tolist()
         )
@@ -176,26 +182,29 @@ def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
     return best
 
 
-def _candidates(fabric: Fabric, chunks: Chunks) -> Iterator[tuple[str, int, Fraction]]:
-    """(side, node, what its bound can't exceed), the most loaded first.
+def _ends(chunks: Chunks, side: str) -> Int32s:
+    return chunks.src if side == "send" else chunks.dst
 
-    Where each chunk goes to the rail that is done with it first, the last one to end, of p bytes,
-    would have ended no earlier on any of the m rails: all are busy until then but for p bytes each,
-    its own, so that T times their speeds is at most all bytes and m - 1 times p.
+
+def _largest(fabric: Fabric, chunks: Chunks, side: str) -> Ints:
+    """int64 [nodes]: bytes of the largest chunk that each sends or receives."""
+    largest = np.zeros(fabric.nodes, np.int64)
+    np.maximum.at(largest, _ends(chunks, side), chunks.size)
+    return largest
+
+
+def _by_load(fabric: Fabric, chunks: Chunks) -> list[tuple[str, int, Fraction, Fraction]]:
+    """(side, node, seconds of its bytes on all of its rails, seconds on them of a byte on all but
+    one), the most loaded first.
     """
     found = []
-    for side, ends in zip(SIDES, (chunks.src, chunks.dst), strict=True):
-        loads, largest = np.zeros(fabric.nodes, np.int64), np.zeros(fabric.nodes, np.int64)
-        np.add.at(loads, ends, chunks.size)
-        np.maximum.at(largest, ends, chunks.size)
-        rates = fabric.rates(side)
+    for side in SIDES:
+        loads = np.zeros(fabric.nodes, np.int64)
+        np.add.at(loads, _ends(chunks, side), chunks.size)
         for node in np.flatnonzero(loads).tolist():
-            live = [rate for rate in rates[node].tolist() if rate]
+            live = [rate for rate in fabric.rates(side)[node].tolist() if rate]
             if not live:
                 raise Infeasible(ALL_DEAD)
-            mean = Fraction(int(loads[node]), sum(live))
-            beyond = Fraction((len(live) - 1) * int(largest[node]), sum(live))
-            found.append((mean, side, node, mean + beyond))
-    found.sort(key=lambda entry: entry[0], reverse=True)
-    for _, side, node, ceiling in found:
-        yield side, node, ceiling
+            mean, beyond = Fraction(int(loads[node]), sum(live)), Fraction(len(live) - 1, sum(live))
+            found.append((side, node, mean, beyond))
+    return sorted(found, key=lambda entry: entry[2], reverse=True)

@@ -52,7 +52,6 @@ def _nothing(*_: Any, **__: Any) -> None:
 # step -> (where it is called from, its name, what stands in for it)
 STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "cap weights": (steps, "_cap_weights", _nothing),
-    "bounds of all nodes": (steps, "_bounds", _nothing),
     "fluid bound": (steps, "_fluid", _nothing),
     "whole chunks": (steps, "_chunk_sums", _nothing),
     "restarts": (steps, "_restart", _nothing),

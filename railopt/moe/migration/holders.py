@@ -99,7 +99,7 @@ Grouped = list[tuple[list[int], list[int]]]  # copies of one expert, and the ran
 
 
 def _by_reach(copies: NeededCopies, node_of: Ints) -> tuple[Grouped, Grouped]:
-    """NeededCopies that a GPU of their own node can supply, and the others."""
+    """Copies that a GPU of their own node can supply, and the others."""
     home = node_of[copies.to_rank].tolist()
     inside = [
         [rank for rank in holders if node_of[rank] == node]
@@ -116,7 +116,7 @@ def _by_reach(copies: NeededCopies, node_of: Ints) -> tuple[Grouped, Grouped]:
 def _groups(
     copies: NeededCopies, members: Sequence[int], apart: Callable[[int], int]
 ) -> list[list[int]]:
-    """NeededCopies of one layer's expert together, where `apart` is the same."""
+    """Copies of one layer's expert together, where `apart` is the same."""
     found: dict[tuple[int, int, int], list[int]] = {}
     layer, expert = copies.layer.tolist(), copies.expert.tolist()
     for copy in members:

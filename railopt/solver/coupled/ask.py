@@ -7,7 +7,6 @@ import os
 from railopt.base.errors import InputError
 from railopt.base.extras import installed, missing
 from railopt.base.processes import THREADS
-from railopt.evidence import bounds
 from railopt.policies.longest_first import lpt_global
 from railopt.solver.coupled.race import Race
 from railopt.solver.local.steps import failure
@@ -41,10 +40,7 @@ def _threads() -> int:
 
 
 def foreign(race: Race, name: str) -> None:
-    """One foreign solver with the plain program, and the bounds that cost nothing."""
-    race.tell("bounds")
-    if not race.closed:
-        race.lift_closed(bounds.lower_bound(race.fabric, race.chunks))
+    """One foreign solver with the plain program."""
     try:
         if race.left_s > 0:
             _ask(race, name, race.left_s, strengthened=False, threads=1)

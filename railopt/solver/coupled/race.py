@@ -45,7 +45,6 @@ class Race:
     unchecked  a bound that the checker could not check, and by what
     done       (side, node) whose local optimum raises the bound no further
     step_s     what a step of the search took lately
-    closed     whether the closed-form bounds of all nodes are known
     """
 
     fabric: Fabric
@@ -67,7 +66,6 @@ class Race:
     done: set[tuple[str, int]] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     step_s: float = 0.0
-    closed: bool = False
 
     def __post_init__(self) -> None:
         self.began = self.clock()
@@ -126,9 +124,8 @@ class Race:
             self.tell(by)
 
     def lift_closed(self, best: Bound) -> None:
-        """The best closed-form bound of all nodes: none has to be sought again."""
+        """The best closed-form bound of all nodes."""
         self.lift(best.value, best.lifted, best.witness["kind"])
-        self.closed = True
 
     def lift_unchecked(self, bound: Fraction, by: str) -> None:
         """A bound that the checker could not check; kept if it is better."""

@@ -15,11 +15,11 @@ from railopt.base.arrays import require_type, whole_number
 from railopt.base.errors import InputError
 from railopt.base.kernels import compile_mode
 from railopt.base.units import INT64_MAX, parse_number, quoted
+from railopt.evidence.bounds import lower_bound
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.policies.common import check_alive
-from railopt.solver.coupled.fallback import first_bound
 from railopt.solver.coupled.race import Progress, Race
 from railopt.solver.local.deadline import time_limit
 from railopt.solver.outcome import Outcome
@@ -76,8 +76,6 @@ def run_race(race: Race, backend: str = "native", start: Plan | None = None) -> 
     if not len(chunks):
         race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
         return race.outcome()
-    if race.report is not None and not race.bound:  # a bound is shown beside the first plan
-        race.lift(*first_bound(fabric, chunks), "average")
     if start is not None:
         if start.fabric != fabric or start.chunks != chunks:
             raise InputError("the plan to start from is of another fabric or other chunks")
@@ -86,8 +84,15 @@ def run_race(race: Race, backend: str = "native", start: Plan | None = None) -> 
         from railopt.solver.coupled import ask, steps
 
         race.began = race.clock()  # imports, of numba for one, are not part of the limit
+        if not race.bound:
+            steps.guarded(race, _closed_form)
         if backend == "native":
             steps.native(race)
         else:
             ask.foreign(race, backend)
     return race.outcome()
+
+
+def _closed_form(race: Race) -> None:
+    """The best closed-form bound of all nodes, which every back-end begins with."""
+    race.lift_closed(lower_bound(race.fabric, race.chunks))

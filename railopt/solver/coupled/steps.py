@@ -2,11 +2,11 @@
 
 Value and bound approach each other by rising cost, and the race ends as soon as they meet:
 
-    1  the average bound of the most loaded node; lpt-global; where that node's chunks are mostly
-       caps, a better bound by weights in parts of a cap; lpt-global repaired by a short search
-       aimed at the bound
-    2  pigeonhole bounds of every node; the fluid bound where NICs differ, also in whole chunks;
-       rails that share their chunks anew to the last byte; short searches from several starts
+    1  the closed-form bounds of all nodes, which the race begins with; lpt-global; where the most
+       loaded node's chunks are mostly caps, a better bound by weights in parts of a cap; lpt-global
+       repaired by a short search aimed at the bound
+    2  the fluid bound where NICs differ, also in whole chunks; rails that share their chunks anew
+       to the last byte; short searches from several starts
     3  exact local optima of the critical nodes: better bounds, and rails around which the other
        nodes are arranged
     4  what the tightest senders and receivers rule out together
@@ -30,15 +30,13 @@ from railopt.base.arrays import Bools, Ints, Rails
 from railopt.base.errors import NotProved
 from railopt.base.extras import installed
 from railopt.checker import WORK
-from railopt.evidence import bounds
 from railopt.evidence.bounds import Witness
 from railopt.model.plan import SIDES
 from railopt.policies.longest_first import lpt_global
 from railopt.solver.coupled import cap_weights, nodes
 from railopt.solver.coupled.ask import ILP_VARIABLES, integer_program
-from railopt.solver.coupled.fallback import first_bound
 from railopt.solver.coupled.race import Race
-from railopt.solver.coupled.search import SIDE, Cells, anchor, construct, even_out, improve
+from railopt.solver.coupled.search import SIDE, anchor, construct, even_out, improve
 from railopt.solver.local.steps import failure
 
 FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
@@ -77,7 +75,6 @@ def guarded(race: Race, step: Callable[..., None], *args: Any) -> None:
 
 def _go_on(race: Race) -> None:
     """Steps 2 to 6."""
-    attempt(race, _bounds)
     attempt(race, _fluid)
     attempt(race, _chunk_sums)
     rounds = itertools.count(1)
@@ -103,18 +100,12 @@ def _go_on(race: Race) -> None:
 
 
 def _start(race: Race) -> None:
-    """The average bound of the most loaded node, and lpt-global repaired towards it."""
+    """lpt-global, and repaired towards the bound."""
     cells = race.cells
     plan = lpt_global(cells.fabric, cells.chunks)
     race.offer(plan.rail, cells.value(cells.loads(plan.rail)), "lpt-global")
-    side, node = next(_by_load(race))
-    if not race.closed:
-        bound = _average(cells, side, node)
-        race.lift(bound, _lifted(side, node, {"kind": "average"}), "average")
-        if not cells.fabric.is_uniform:
-            race.lift(*first_bound(cells.fabric, cells.chunks), "average")
     if not race.met:
-        _cap_weights(race, side, node)
+        _cap_weights(race, *next(_by_load(race)))
     if not race.over:
         _search(race, FIRST_STEPS, plan.rail, "lpt-global and search")
 
@@ -124,27 +115,6 @@ def _cap_weights(race: Race, side: str, node: int) -> None:
     found = cap_weights.of_node(race.cells, side, node, race.bound)
     if found is not None:
         race.lift(found[0], _lifted(side, node, found[1]), "cap weights")
-
-
-def _average(cells: Cells, side: str, node: int) -> Fraction:
-    """The average bound of one node, sizes' common divisor included; on equal rails in one
-    division.
-    """
-    sizes, speeds = (
-        cells.chunks.size[cells.end[SIDE[side]] == node],
-        cells.rates(side, node).tolist(),
-    )
-    live = [speed for speed in speeds if speed]
-    if min(live) < max(live):
-        return bounds.average(sizes, speeds)[0]
-    unit, total = int(np.gcd.reduce(sizes)), int(cells.total[SIDE[side], node])
-    return Fraction(-(-total // (unit * len(live))) * unit, live[0])
-
-
-def _bounds(race: Race) -> None:
-    """Pigeonhole and counting bounds of all nodes."""
-    if not race.closed:
-        race.lift_closed(bounds.lower_bound(race.fabric, race.chunks))
 
 
 def _fluid(race: Race) -> None:
