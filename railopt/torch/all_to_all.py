@@ -38,8 +38,8 @@ class NicBytes(NamedTuple):
 
 class RailAllToAll:
     """All-to-alls of the ranks of a fabric, each planned by `policy` from its own counts: by each
-    node for itself where the policy is one of `railopt.policies.planner.ALONE`, else by every rank
-    from the counts of all.
+    node for itself where the policy is one of `railopt.policies.planner.ALONE` and no NIC is dead,
+    else by every rank from the counts of all.
 
     >>> railed = RailAllToAll(fabric)    # on every rank, after init_process_group
     >>> railed.all_to_all_single(output, input, output_split_sizes, input_split_sizes)
@@ -79,6 +79,8 @@ class RailAllToAll:
         # a wait of NCCL with a limit looks once a millisecond
         self.limit_s = None if self._device == "cuda" else limit_s
         self._circle = Circle(self.groups, self._router, self.limit_s, trusts=not agree_first)
+        # the rounds of a rail group would need a NIC that is dead
+        self._alone = self._router.alone and bool(fabric.tx.all() and fabric.rx.all())
         self.last: NicBytes | None = None
 
     def _begin(
@@ -164,7 +166,7 @@ class RailAllToAll:
         `Router.route`.
         """
         offer = offer._replace(made=self._made)
-        if counts is None and self._router.alone:
+        if counts is None and self._alone:
             route = self._circle.route(offer, to_nodes=to_nodes)
         else:
             counts = agree.agreed(self._all, offer) if counts is None else counts
@@ -183,7 +185,7 @@ class RailAllToAll:
         two were handed different counts; unless ranks are not to agree.
         """
         offer = offer._replace(made=self._made)
-        if self._router.alone or not self.agree_first:
+        if self._alone or not self.agree_first:
             self._circle.confirm(offer, counts)
         else:
             agree.alike(self._all, offer, counts)

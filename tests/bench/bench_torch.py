@@ -83,7 +83,7 @@ def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
     sent, out = torch.zeros(sum(send), 8), torch.empty(sum(recv), 8)
     rails: Any = object.__new__(RailAllToAll)
     rails.fabric, rails._router = fabric, Router(fabric, RANK, policy)
-    rails._device, rails._made = "cpu", ""
+    rails._device, rails._made, rails._alone = "cpu", "", True
     groups = Groups("node", "rail", "all")
     rails._circle = circle.Circle(groups, rails._router, None, trusts=False)
     told, passed = told_by_others(fabric, policy, matrix)
