@@ -49,6 +49,7 @@ PAPERS = {
     "pro": "Pro-Prophet, arXiv 2411.10003",
     "where": "none",
     "emulated": "none",
+    "which": "none",
 }
 
 # The rooms of the API, a page each: title -> the modules whose public names it shows.

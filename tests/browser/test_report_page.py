@@ -136,7 +136,7 @@ def shown(browser: webdriver.Chrome, selector: str) -> list[Any]:
 def test_the_page_answers_first(browser: webdriver.Chrome, path: Path) -> None:
     browser.get(path.as_uri())
     heads = [head.text for head in browser.find_elements(By.TAG_NAME, "h2")]
-    assert heads[:3] == ["What was asked", "Verdict", "Gap by policy and chunk size"]
+    assert heads[:3] == ["What was asked", "Verdict", "Gap against largest chunk"]
     assert heads.index("Completion times") < heads.index("Table of gaps")
     (verdict,) = browser.find_elements(By.CSS_SELECTOR, ".verdict")
     assert "closest of 3 policies" in verdict.text
@@ -145,7 +145,7 @@ def test_the_page_answers_first(browser: webdriver.Chrome, path: Path) -> None:
 def test_figures_show(browser: webdriver.Chrome, path: Path) -> None:
     browser.get(path.as_uri())
     figures = shown(browser, "figure svg[role=img]")
-    assert len(figures) == 4
+    assert len(figures) == 5
     for figure in figures:
         assert figure.size["width"] > 300
         assert figure.size["height"] > 100
@@ -320,7 +320,7 @@ def test_a_phone_needs_no_sideways_scrolling(
     script = "return [document.documentElement.scrollWidth, document.body.scrollWidth]"
     assert max(browser.execute_script(script)) <= width
     figures = shown(browser, "figure svg[role=img]")
-    assert [figure.get_attribute("class") for figure in figures] == ["narrow"] * 4
+    assert [figure.get_attribute("class") for figure in figures] == ["narrow"] * 5
     smallest = (
         "return Math.min(...[...document.querySelectorAll('figure svg.narrow text')].map("
         "t => parseFloat(getComputedStyle(t).fontSize) * "

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railopt.moe.migration.batches import busiest, coloured
-from railopt.moe.migration.copies import Copies, needed_copies
+from railopt.moe.migration.copies import NeededCopies, needed_copies
 from railopt.moe.migration.holders import by_position, least_busy
 
 RANKS, SIZE = 4, 2
 
 
 @st.composite
-def copies_of_small_maps(draw: st.DrawFn) -> Copies:
+def copies_of_small_maps(draw: st.DrawFn) -> NeededCopies:
     """Copies between two maps of four ranks with two slots each, every expert somewhere."""
     experts = draw(st.integers(2, 5))
     row = st.permutations([e % experts for e in range(RANKS * SIZE)])
@@ -25,7 +25,9 @@ def copies_of_small_maps(draw: st.DrawFn) -> Copies:
     return needed_copies(*maps, RANKS)[0]
 
 
-def busiest_node(copies: Copies, chosen: tuple[int, ...], rates: list[int]) -> Fraction | None:
+def busiest_node(
+    copies: NeededCopies, chosen: tuple[int, ...], rates: list[int]
+) -> Fraction | None:
     """The largest of sends / rate; None where a node without a rate sends."""
     node = RANKS // len(rates)
     sends = [0] * len(rates)
@@ -39,7 +41,9 @@ def busiest_node(copies: Copies, chosen: tuple[int, ...], rates: list[int]) -> F
 
 
 @given(copies_of_small_maps(), st.sampled_from([[1, 1], [2, 3], [1, 1, 1, 1], [3, 1, 2, 2]]))
-def test_no_other_holders_keep_the_busiest_node_less_busy(copies: Copies, rates: list[int]) -> None:
+def test_no_other_holders_keep_the_busiest_node_less_busy(
+    copies: NeededCopies, rates: list[int]
+) -> None:
     made = least_busy(copies, RANKS, rates)
     every = [busiest_node(copies, chosen, rates) for chosen in product(*copies.holders)]
     best = min(time for time in every if time is not None)
@@ -50,7 +54,7 @@ def test_no_other_holders_keep_the_busiest_node_less_busy(copies: Copies, rates:
 
 
 @given(copies_of_small_maps())
-def test_among_these_no_others_have_a_busiest_rank_that_sends_less(copies: Copies) -> None:
+def test_among_these_no_others_have_a_busiest_rank_that_sends_less(copies: NeededCopies) -> None:
     rates = [1] * RANKS  # every rank a node: the busiest node is the busiest rank
     made = least_busy(copies, RANKS, rates).from_rank
     most = min(

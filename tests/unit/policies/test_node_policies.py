@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from railopt.policies.spill import _begun
 
 from railopt import Chunks, Fabric, Plan, Planner, Traffic, plan, workloads
 from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.model.inside import Inside
 from railopt.model.moves import rail_costs
+from railopt.policies.spilling import _begun
 
 FABRIC = Fabric.uniform(4, 4, gpus=4)
 DEGRADED = FABRIC.degraded({(0, 1): "0.5", (2, 3): "0"})
@@ -299,7 +299,7 @@ def test_few_bytes_are_moved_where_chunks_are_large(spec: str, nodes: int, chunk
 @pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL])
 def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
     from railopt.policies import spill_rails, spill_swaps
-    from railopt.policies.spilling import TimedRails, _begun, _longest
+    from railopt.policies.spilling import TimedRails, _longest
 
     for seed in range(5):
         chunks = tokens(fabric, seed)

@@ -187,7 +187,7 @@ def test_figures_are_written_as_files(folder: Path, tmp_path: Path, railopt_cli:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("there", "said"),
-    [("figures/gap-by-nodes.svg", "gap-by-nodes.svg exists"), ("figures", "can't be made")],
+    [("figures/rail-loads.svg", "rail-loads.svg exists"), ("figures", "can't be made")],
 )
 def test_figures_that_can_not_be_written_leave_no_page(
     one_row: Path, tmp_path: Path, railopt_cli: Cli, there: str, said: str
