@@ -145,6 +145,7 @@ ROOMS = {
         "moe.micro.slots",
         "moe.micro.solve",
         "moe.micro.batches",
+        "moe.micro.tensors",
         "moe.routing.sources",
         "moe.routing.recorded",
         "moe.iteration.timemodel",

@@ -24,6 +24,7 @@ signal.signal(
 # Skips that CI expects: test id prefix -> why.  Any other skip fails CI.
 EXPECTED_SKIPS: dict[str, str] = {
     "tests/torch/test_vllm.py": "vLLM's own policy, where vLLM is installed",
+    "tests/torch/test_vllm_batches.py": "vLLM's own scheduler, which `make test-vllm` unpacks",
     "tests/torch/test_vllm_state.py": "vLLM's balancer, where it is",
     "tests/unit/cuda/": "the GPU's kernels on the CPU, where there is no g++",
 }

@@ -43,7 +43,7 @@ def measure(servers: int, spec: dict[str, Any], name: str) -> dict[str, Any]:
     for seed in range(spec["seeds"]):
         traffic = drawn(name, fabric, spec, seed)
         for kind in KINDS:
-            made, spent = timed(fabric, traffic, kind, repeats=spec["repeats"])
+            made, spent = timed(fabric, traffic, kind)
             for key, value in (
                 ("us", spent),
                 ("stages", made.stages),

@@ -24,6 +24,7 @@ __all__ = [
     "agreed",
     "alike",
     "differentiable",
+    "identical",
     "raise_unlike",
     "raise_unlike_counts",
     "raise_unlike_splits",
@@ -73,6 +74,16 @@ def same(group: Any, setup: str, problem: str) -> None:
     """Raise on every rank what is wrong at any, or that two were made differently."""
     _raise_any(texts(group, problem))
     _raise_unlike_setups(texts(group, setup), "was")
+
+
+def identical(group: Any, made: str, limit_s: float | None) -> None:
+    """Raise on every rank that two call objects that were made differently.  Which rounds follow,
+    and how long their messages are, depends on the object: one number of each rank goes first.
+    """
+    marks = gathered(group, np.array([mark(made)], np.int64), limit_s)
+    if (marks != marks[0]).any():
+        _raise_unlike_setups(texts(group, made), "calls what was")
+        raise InputError("ranks call objects that were made differently: expected the same")
 
 
 def agreed(group: Any, offer: Offer) -> Ints:

@@ -166,6 +166,8 @@ class RailAllToAll:
         `Router.route`.
         """
         offer = offer._replace(made=self._made)
+        if counts is None and self.agree_first:
+            agree.identical(self._all, self._made, self.limit_s)
         if counts is None and self._alone:
             route = self._circle.route(offer, to_nodes=to_nodes)
         else:
@@ -185,6 +187,8 @@ class RailAllToAll:
         two were handed different counts; unless ranks are not to agree.
         """
         offer = offer._replace(made=self._made)
+        if self.agree_first:
+            agree.identical(self._all, self._made, self.limit_s)
         if self._alone or not self.agree_first:
             self._circle.confirm(offer, counts)
         else:

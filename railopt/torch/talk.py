@@ -60,7 +60,7 @@ def _done(
         return every.cpu().numpy()
     except RuntimeError as error:
         raise lost(
-            f"rank {dist.get_rank(group)}: the exchange of counts failed; a rank is gone, late, or "
+            f"rank {dist.get_rank()}: the exchange of counts failed; a rank is gone, late, or "
             f"makes other calls ({printable(error)})"
         ) from error
 

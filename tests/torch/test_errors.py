@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,12 @@ def other_objects() -> dict[str, str]:
         RailAllToAll(fabric, policy, limit_s=WAIT_S)
         for fabric, policy in ((FABRIC, "even-excess"), (FABRIC, "lpt"), (slow, "even-excess"))
     )
+    apart = {  # their rounds differ in number, groups or lengths
+        "spill": RailAllToAll(FABRIC, "spill", limit_s=WAIT_S),
+        "dead": RailAllToAll(FABRIC.degraded({(0, 0): "0"}), limit_s=WAIT_S),
+        "rails": RailAllToAll(Fabric.uniform(2, 4, gpus=2), limit_s=WAIT_S),
+        "layout": RailAllToAll(Fabric.uniform(4, 1, gpus=1), limit_s=WAIT_S),
+    }
     few, many = (TokenDispatcher(FABRIC, experts, limit_s=WAIT_S) for experts in (8, 16))
     x, idx, weights = torch.ones(3, 2), torch.arange(6).reshape(3, 2), torch.ones(3, 2)
     out, ones = torch.empty(4), torch.ones(4)
@@ -188,6 +195,8 @@ def other_objects() -> dict[str, str]:
         "experts": lambda: (many if odd else few).dispatch(x, idx, weights),
         "weighted": combined,
     }
+    for name, one in apart.items():
+        calls[name] = partial((one if odd else plain).all_to_all_single, out, ones)
     found = {name: said(call) for name, call in calls.items()}
     assert plain.all_to_all_single(out, ones).sum() == 4
     return found
@@ -200,6 +209,10 @@ OTHER_OBJECTS = {
     "counts": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy lpt, ",
     "experts": "rank 1 calls what was made for 2 nodes x 2 GPUs, 16 experts, ",
     "weighted": "of dispatch 1, not weighted to combine, rank 0 ",
+    "spill": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy spill, ",
+    "dead": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy even-excess, ",
+    "rails": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy even-excess, ",
+    "layout": "rank 1 calls what was made for 4 nodes x 1 GPUs, policy even-excess, ",
 }
 
 
