@@ -10,6 +10,7 @@ policy puts some of them together.
 from __future__ import annotations
 
 import logging
+import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from railopt.base.arrays import Array
 
-_told: set[str] = set()  # reasons that were logged
+_logged: set[str] = set()  # reasons that were logged, without their numbers
 
 
 class UnequalSlots(InputError, AssertionError):
@@ -85,15 +86,18 @@ class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
         """
         import torch
 
-        sizes = sizes_of(num_replicas, num_groups, num_nodes, num_ranks)
         before = old_global_expert_indices
-        if before is None or tuple(before.shape) != (len(weight), num_replicas):
-            return torch.from_numpy(rebalance(_on_host(weight), *sizes)[0].astype(np.int64))
+        fits = before is not None and tuple(before.shape) == (*weight.shape[:1], num_replicas)
         try:
-            made = rebalance(_on_host(weight), *sizes, _on_host(before))[0]
-        except InputError as error:
-            if str(error) not in _told:
-                _told.add(str(error))
+            sizes = sizes_of(num_replicas, num_groups, num_nodes, num_ranks)
+            old = _on_host(before) if before is not None and fits else None
+            made = rebalance(_on_host(weight), *sizes, old)[0]
+        except Exception as error:  # whatever it is, a server goes on with the map that it has
+            if before is None or not fits:
+                raise
+            kind = re.sub(r"\d+", "", str(error))
+            if kind not in _logged:
+                _logged.add(kind)
                 logging.getLogger("railopt").warning("experts stay where they are: %s", error)
             return before.detach().to("cpu", torch.int64)
         return torch.from_numpy(made.astype(np.int64))
