@@ -129,7 +129,7 @@ class Blame(NamedTuple):
             return f"{where} is the hottest, as every NIC would be: the bytes are evenly spread"
         why, share = CAUSES[self.cause], self.terms[self.cause] / hot.time
         extra = {"others": hot.others, "diverted": hot.diverted}.get(self.cause)
-        more = "" if extra is None else f", {format_bytes(round(extra))} a run"
+        more = "" if extra is None else f", {format_bytes(round(extra))} per run"
         return f"{where} is the hottest, mostly by {why}{more} ({float(share):.0%} of its time)"
 
     def name(self, nic: NicShare) -> str:

@@ -120,6 +120,11 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
             f"{name} is a {kind}, which makes no claim to check: expected a plan, a schedule or a "
             f"certificate"
         )
+    if kind is None and path.suffix == ".npy":
+        raise InputError(
+            f"{name} is an array of numbers, which makes no claim to check: expected a plan, a "
+            f"schedule or a certificate"
+        )
     if kind == "schedule":
         _refuse(checker, name, "a schedule")
         from railopt.schedule import Schedule

@@ -460,9 +460,9 @@ def _save(args: argparse.Namespace, made: PlacementReport, layers: list[int]) ->
 def _print(made: PlacementReport, out: Output) -> None:
     placement = made.placed.placement
     out.say(
-        f"{made.planner}: {int(placement.copies.sum())} experts on GPUs in {placement.layers} "
-        f"layers of {placement.experts}, at most {int(placement.holds.sum(axis=2).max())} a GPU "
-        f"and layer; model: {made.model}"
+        f"{made.planner}: {int(placement.copies.sum())} copies of experts in {placement.layers} "
+        f"layers of {placement.experts}, at most {int(placement.holds.sum(axis=2).max())} per GPU and "
+        f"layer; model: {made.model}"
     )
     for line in _steps(made):
         out.say(line)
@@ -575,7 +575,12 @@ def _scores(made: PlacementReport) -> list[list[str]]:
 def _rows(made: PlacementReport) -> list[list[str]]:
     def row(name: str, old: Any, new: Any, text: Any) -> list[str]:
         gain = float(old) / float(new) if new else 0.0
-        return [name, text(old), text(new), Quantity(f"{gain:.2f}x", gain) if new else "-"]
+        return [
+            name,
+            text(old),
+            text(new),
+            Quantity(f"{gain:.2f}x", round(gain, 2)) if new else "-",
+        ]
 
     before, after = made.sides["before"], made.sides["after"]
     rows = [row("bytes between nodes", before.internode, after.internode, size)]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import railopt
 from tests.docs.test_pages import ROOT, blocks, typed
 
 README = ROOT / "README.md"
@@ -35,7 +34,6 @@ def _measured(folder: Path) -> None:
             report = f"{{results: {{MsgSize: 65536, BW_average: {rate}, MsgRate: {messages:.6f}}}}}"
             text = "no route" if (host, device) == (4, 3) else report
             (folder / f"gpu{host:02}-mlx5_{device}.json").write_text(text)
-    railopt.Fabric.uniform(nodes=4, rails=4, link="392Gb/s").save(folder / "fabric.toml")
 
 
 @pytest.mark.parametrize("commands", WAYS, ids=NAMES)

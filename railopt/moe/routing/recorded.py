@@ -137,7 +137,7 @@ def _chosen(text: str, known: list[int], name: str) -> list[list[int]]:
         near = sorted(sorted(known, key=lambda one: abs(one - number))[:4])
         raise InputError(
             f"{name} {number} was not recorded: expected one of {len(known)}, as {near}, or -1, "
-            f"the last, or all, or sum"
+            f"the last, or sum; gap takes all, too"
         )
     return [[known.index(number)]]
 
@@ -174,7 +174,8 @@ def _assumed(
     if steps * layers > 1 and not {"step", "layer"} <= set(options) and len(dispatches) == 1:
         said.append(
             f"{dispatches[0].name} of {steps} steps x {layers} layers; another one: "
-            f"{path}:step={trace.iterations[0]},layer={trace.layers[-1]}, or all, or sum"
+            f"{path}:step={trace.iterations[0]},layer={trace.layers[-1]}, "
+            f"or sum; gap takes all, too"
         )
     if not trace.model_dim and not {"model", "hidden"} & set(options):
         said.append(f"{format_bytes(size)} per token assumed: hidden=..., or model=...")
