@@ -461,8 +461,8 @@ def _print(made: PlacementReport, out: Output) -> None:
     placement = made.placed.placement
     out.say(
         f"{made.planner}: {int(placement.copies.sum())} copies of experts in {placement.layers} "
-        f"layers of {placement.experts}, at most {int(placement.holds.sum(axis=2).max())} per GPU and "
-        f"layer; model: {made.model}"
+        f"layers of {placement.experts}, at most {int(placement.holds.sum(axis=2).max())} per "
+        f"GPU and layer; model: {made.model}"
     )
     for line in _steps(made):
         out.say(line)
