@@ -62,7 +62,7 @@ def test_domains_that_the_data_centres_cannot_have_have_no_speed_up(
 def test_every_number_of_servers_counts_for_fasts_distance_from_the_bound() -> None:
     rows = [{"servers": 3, "fast ratio": 1.25}, {"servers": 41, "fast ratio": 1.05}]
     *_, last = compared(rows, expected_of("fast_synthesis"))
-    assert (last["ours"], last["verdict"]) == ([1.25, 1.05], "contradicted")
+    assert (last["ours"], last["verdict"]) == ([1.25, 1.05], "not reached")
 
 
 def test_every_measured_figure_of_fasts_ablation_is_compared() -> None:
