@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
     width = figure_width(args, "output")
     question = WeighQuestion(
-        order=listed(args.order, "--order") or MECHANISMS,
+        order=listed(args.order, "--order") or None,
         each_alone=args.each_alone,
         policy=args.policy,
         spare=args.spare,
@@ -100,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
     fabric = fabric_from(args)
     trace = trace_from(args.trace, ranks=fabric.nodes * fabric.gpus, top_k=args.top_k)
     found = weigh(trace, fabric, question, tell=stage)
+    if not args.order and len(found.rows) <= len(MECHANISMS):
+        note("stages are left out: schedules need NICs of one rate")
     if args.format == "json":
         print_json(found.as_dict())
     else:

@@ -17,7 +17,7 @@ checked by adding up.  Good ones are the dual of a linear program, found in floa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -114,78 +114,27 @@ class Demand:
         none = np.zeros(nodes, np.int64)
         if nodes * nodes * experts > MOST_PAIRS or not self.tokens.any():
             return NodePrices(none + 1, none + 1, none)
-        found = _relaxed(self, holds)
-        largest = 0.0 if found is None else max(found.recv.max(), found.send.max())
+        found = _dual(self, holds)
+        largest = 0.0 if found is None else max(found[0].max(), found[1].max())
         if found is None or largest <= 0:
             return NodePrices(none + 1, none + 1, none)
         return NodePrices(
-            *(
-                np.rint(np.maximum(each, 0) * (FINE / largest)).astype(np.int64)
-                for each in (found.recv, found.send, found.slot)
-            )
+            *(np.rint(np.maximum(each, 0) * (FINE / largest)).astype(np.int64) for each in found)
         )
+
+    @property
+    def back(self) -> Demand:
+        """The combine: what a node sent it receives, so its rates change places."""
+        return replace(self, tx=self.rx, rx=self.tx)
 
     def best(self, holds: Bools | None = None) -> tuple[Fraction, NodePrices]:
         """The bound by good prices, and these."""
         prices = self.prices(holds)
         return self.bound(prices, holds), prices
 
-    def placement(self) -> Bools:
-        """bool [node, expert]: experts on nodes, all slots used, rounded from the linear program:
-        what the bound is compared with.
-        """
-        nodes, experts = self.tokens.shape
-        found = None
-        if nodes * nodes * experts <= MOST_PAIRS and self.tokens.any():
-            found = _relaxed(self, None)
-        wish = self.tokens / max(1, self.tokens.max()) / 2**20  # where the program is indifferent
-        if found is not None:
-            wish = wish + found.held
-        holds, room = np.zeros((nodes, experts), np.bool_), self.slots.copy()
-        for expert in np.argsort(-wish.max(axis=0), kind="stable").tolist():
-            node = int(np.argmax(np.where(room > 0, wish[:, expert], -1)))
-            holds[node, expert], room[node] = True, room[node] - 1
-        for node in range(nodes):
-            rest = np.flatnonzero(~holds[node])
-            more = rest[np.argsort(-wish[node, rest], kind="stable")[: room[node]]]
-            holds[node, more] = True
-        return holds
 
-    def time(self, holds: Bools) -> Fraction:
-        """Seconds that the best split over these copies takes on the NICs, in fluid tokens: one
-        that the bound by the same copies is compared with.
-        """
-        found = None
-        if (self.tokens * ~holds).any():
-            found = _relaxed(self, holds)
-        return Fraction(0) if found is None else found.load(self)
-
-
-class _Solved(NamedTuple):
-    """An optimum of the linear program: the dual's prices, float64 [node]; `held` float64 [node,
-    expert]; moved float64 [node, node], tokens from one to another.
-    """
-
-    recv: Floats
-    send: Floats
-    slot: Floats
-    held: Floats
-    moved: Floats
-
-    def load(self, demand: Demand) -> Fraction:
-        """Seconds of the tokens that move, the solver's word for them."""
-        size = demand.token_bytes
-        sent, got = self.moved.sum(axis=1), self.moved.sum(axis=0)
-        return max(
-            Fraction(float(load)) * size / int(rate)
-            for loads, rates in ((sent, demand.tx), (got, demand.rx))
-            for load, rate in zip(loads, rates, strict=True)
-            if rate
-        )
-
-
-def _relaxed(demand: Demand, holds: Bools | None) -> _Solved | None:
-    """An optimum of the linear program
+def _dual(demand: Demand, holds: Bools | None) -> tuple[Floats, Floats, Floats] | None:
+    """Prices of receiving, sending and slots, float64 [node] each, at an optimum of the program
 
         least T: sum_B x[A, e, B] = n[A, e];  x[A, e, B] <= n[A, e] y[e, B];  sum_e y[e, B] <= K_B;
                  tokens sent by A and received by B within T of their rates;  0 <= y <= 1
@@ -218,15 +167,8 @@ def _relaxed(demand: Demand, holds: Bools | None) -> _Solved | None:
     if made.status != 0:
         return None
     dual = -made.ineqlin.marginals
-    moved = np.zeros((nodes, nodes))
-    np.add.at(moved, (ways.src, ways.dst), made.x[:flows] * demand.tokens[ways.src, ways.expert])
-    np.fill_diagonal(moved, 0)
-    if holds is None:
-        price, held = dual[2 * nodes : 3 * nodes], made.x[flows:last].reshape(nodes, experts)
-    else:
-        price, held = np.zeros(nodes), holds.astype(float)
-    mean = demand.tokens.sum() / nodes
-    return _Solved(dual[nodes : 2 * nodes], dual[:nodes], price * mean, held, moved)
+    slot = dual[2 * nodes : 3 * nodes] if holds is None else np.zeros(nodes)
+    return dual[nodes : 2 * nodes], dual[:nodes], slot * (demand.tokens.sum() / nodes)
 
 
 class _Ways(NamedTuple):

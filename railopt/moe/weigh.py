@@ -60,7 +60,7 @@ ANY_PLACEMENT = "any placement in the slots"
 class WeighQuestion:
     """What is asked.
 
-    order        mechanisms, in the order in which they are added
+    order        mechanisms, in the order in which they are added; None: all that the fabric allows
     each_alone   each mechanism by itself instead, beside none
     policy       of rails
     schedule     kind of schedule of the stages
@@ -71,7 +71,7 @@ class WeighQuestion:
     gpu_flops    FLOP/s that a GPU reaches
     """
 
-    order: Sequence[str] = MECHANISMS
+    order: Sequence[str] | None = None
     each_alone: bool = False
     policy: str = "even-excess"
     schedule: str = "compact"
@@ -82,12 +82,12 @@ class WeighQuestion:
     gpu_flops: float = 400e12
 
     def __post_init__(self) -> None:
-        for name in self.order:
+        for name in self.order or ():
             if name not in MECHANISMS:
                 raise InputError(
                     f"unknown mechanism {name!r}: expected some of {', '.join(MECHANISMS)}"
                 )
-        if len(set(self.order)) < len(self.order):
+        if self.order is not None and len(set(self.order)) < len(self.order):
             raise InputError("a mechanism is named twice: each is added once")
         whole_number(self.spare, "spare", 0, 1 << 16)
         whole_number(self.steps, "steps", 1, 1 << 20)
@@ -323,7 +323,7 @@ def _weighed(
     tell("as it is")
     rows = [_row(setting, none, "", scored)]
     way, known = none, setting.step(none, last)[1]
-    for name in asked.order:
+    for name in _order(setting):
         tell(f"with {name}")
         found, detail = _added(setting, none if asked.each_alone else way, name, last)
         there = setting.step(found, last)[1]
@@ -347,6 +347,17 @@ def _weighed(
     )
 
 
+def _order(setting: _Setting) -> list[str]:
+    """The mechanisms that are asked for; all that the fabric allows where none is named: schedules
+    split evenly over rails, so they have no stages where NICs differ.
+    """
+    rates = np.concatenate([setting.fabric.tx, setting.fabric.rx])
+    asked = setting.question.order
+    if asked is not None:
+        return list(asked)
+    return [name for name in MECHANISMS if name != "stages" or not np.ptp(rates)]
+
+
 def _added(setting: _Setting, way: _Way, name: str, last: int) -> tuple[_Way, str]:
     """A way with one mechanism more, and what was chosen for it on step `last`."""
     more = way._replace(on=way.on | {name})
@@ -357,7 +368,7 @@ def _added(setting: _Setting, way: _Way, name: str, last: int) -> tuple[_Way, st
     if name == "split":
         ways = [more._replace(keep_copies=keep) for keep in (False, True)]
         best = min(ways, key=lambda each: setting.step(each, last)[1])
-        return best, "over the copies there" if best.keep_copies else "with copies of its own"
+        return best, "copies as placed" if best.keep_copies else "its own copies"
     if name == "placement":
         made = _placed(setting, last)
         ways = [
@@ -428,8 +439,8 @@ def _bound(setting: _Setting, way: _Way, scored: list[int]) -> tuple[int | None,
             demand = Demand.of(fabric, counts, setting.slots, setting.sized.token_bytes())
             if "placement" in way.on:
                 held = way.holds[layer].reshape(fabric.nodes, fabric.gpus, -1).any(axis=1)
-                there = demand.best(held)[0]
-                total += 2 * there
+                there, prices = demand.best(held)
+                total += there + demand.back.bound(prices, held)
             else:
                 shares, _ = setting.shares(way, row, layer)
                 flow = shares.sum(axis=1) * setting.sized.token_bytes()
@@ -470,7 +481,7 @@ def _joint(setting: _Setting, scored: list[int]) -> tuple[int, tuple[dict[str, A
         else:
             prices = [demands[len(demands) // 2].prices()] * len(demands)
         for row, demand, price in zip(scored, demands, prices, strict=True):
-            total += 2 * demand.bound(price)
+            total += demand.bound(price) + demand.back.bound(price)
             named = {name: each.tolist() for name, each in price._asdict().items()}
             when = int(setting.trace.iterations[row])
             witness.append({"iteration": when, "layer": number, **named})

@@ -37,9 +37,9 @@ class Groups:
     all: Any = None
 
 
-def everyone(group: Any, limit_s: float, use: str = "counts", backend: str = "") -> Any:
-    """A group of all ranks of `group` for one use alone, the exchange of counts or another, whose
-    waits end after `limit_s`; with its backend, or another.
+def everyone(group: Any, limit_s: float, use: str = "counts") -> Any:
+    """A group of all ranks of `group` for one use alone, the exchange of counts or another, with
+    its backend, whose waits end after `limit_s`.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise InputError(
@@ -47,7 +47,7 @@ def everyone(group: Any, limit_s: float, use: str = "counts", backend: str = "")
             "before a RailAllToAll is made"
         )
     group = dist.group.WORLD if group is None else group
-    ranks, backend = dist.get_process_group_ranks(group), backend or dist.get_backend(group)
+    ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
     key = (*ranks, backend, limit_s, use)
     if not _all_have(group, _found(key), limit_s):
         SHARED[key] = _new(ranks, backend, limit_s, by_all=_is_world(ranks))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,15 @@ def test_every_row_is_above_its_bound_and_the_last() -> None:
             assert row.iteration_ps >= found.iteration_bound_ps
     assert found.rows[1].exchange_ps <= found.rows[0].exchange_ps
     assert found.scored_on == (int(drifting().iterations[5]),)
+
+
+def test_bounds_hold_where_nics_send_and_receive_at_different_rates() -> None:
+    slow = replace(FABRIC, rx=FABRIC.rx // np.array([[1, 4], [2, 1]]))
+    found = weigh(drifting(), slow, WeighQuestion(**QUICK))
+    for row in found.rows:
+        assert row.bound_ps is None or row.bound_ps <= row.exchange_ps
+        if row.added != "experts":
+            assert row.exchange_ps >= found.exchange_bound_ps
 
 
 def test_each_alone_is_beside_none() -> None:
