@@ -1187,7 +1187,7 @@ def need_coherent(header: dict[str, Any], arrays: dict[str, Member]) -> None:
     tables, columns = {"tx", "rx", "send", "recv"}, {*COLUMNS, *ALSO}
     missing = (tables | columns) - set(arrays)
     need(not missing, f"a plan without {', '.join(sorted(missing))}")
-    fabric = header.get("fabric")
+    fabric: Any = header.get("fabric")
     need(isinstance(fabric, dict), "a plan without a fabric")
     shape = tuple(
         integer(fabric.get(name), f"{name} of the plan", 1) for name in ("nodes", "rails")

@@ -23,11 +23,11 @@ def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
     staged, passed_on   bytes that a plan moves inside nodes, where its chunks name their GPUs
     scale_up_ps         what the busiest scale-up port needs for them, however the run counts it
     """
+    fabric = what.fabric if isinstance(what, Plan) else timeline.fabric
     if isinstance(what, Plan):
-        fabric, loads = what.fabric, (what.send.sum(axis=1), what.recv.sum(axis=1))
+        loads = what.send.sum(axis=1), what.recv.sum(axis=1)
     else:
-        matrix = what.node_matrix
-        fabric, loads = timeline.fabric, (matrix.sum(axis=1), matrix.sum(axis=0))
+        loads = what.node_matrix.sum(axis=1), what.node_matrix.sum(axis=0)
     any_plan = node_bound(fabric, *loads) if fabric else Fraction(0)
     bound, whole = timeline.bound, not len(timeline.stuck)
     over = float(timeline.completion / bound - 1) if bound else 0.0

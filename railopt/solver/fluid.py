@@ -36,7 +36,7 @@ from railopt.solver.simplex import LinearProgram, guess, optimum
 
 Cell = tuple[int, int, int]  # side (0 sends), node, class of rails
 Flow = dict[tuple[int, int, int], Fraction]
-MOST_NODES = 4096  # of whose bytes there is a matrix
+MOST_NODES = 1 << 13  # of whose bytes there is a matrix, 512 MiB
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,12 @@ def among(fabric: Fabric, chunks: Chunks) -> tuple[Ints, Fabric, Ints]:
     """(nodes int64 [U] that send or receive chunks, their fabric, int64 [U, U]: bytes from one to
     another).  Programs are as large as what occurs; NotProved beyond `MOST_NODES`.
     """
-    nodes, ends = np.unique(np.stack([chunks.src, chunks.dst]), return_inverse=True)
-    nodes = nodes if len(nodes) else np.arange(2)
+    both = np.stack([chunks.src, chunks.dst]).astype(np.int64)
+    nodes = np.unique(both) if len(chunks) else np.arange(min(2, fabric.nodes))
     if len(nodes) > MOST_NODES:
         raise NotProved(f"divisible traffic between {len(nodes)} nodes: at most {MOST_NODES}")
-    demand = np.zeros((len(nodes), len(nodes)), np.int64)
-    np.add.at(demand, tuple(ends.reshape(2, -1)), chunks.size)
+    demand: Ints = np.zeros((len(nodes), len(nodes)), np.int64)
+    np.add.at(demand, tuple(np.searchsorted(nodes, both)), chunks.size)
     return nodes, Fabric(len(nodes), fabric.rails, 1, fabric.tx[nodes], fabric.rx[nodes]), demand
 
 
