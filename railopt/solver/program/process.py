@@ -1,6 +1,6 @@
 """A back-end in a process of its own, which is killed when its time is up.
 
-`python -m railopt.solver.program.process MODEL ANSWERS UNTIL MODULE THREADS` is the child.
+`python -m railopt.solver.program.process MODEL ANSWERS UNTIL MODULE` is the child.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from typing import NamedTuple
 
 from railopt.base import processes
-from railopt.base.errors import BackendError
 from railopt.base.extras import missing
 from railopt.solver.program.backends import Answer, Backend
 from railopt.solver.program.program import IntegerProgram
@@ -28,11 +27,11 @@ class BackendRun(NamedTuple):
     interrupted: bool = False
 
 
-def run(backend: Backend, program: IntegerProgram, limit_s: float, threads: int = 1) -> BackendRun:
+def run(backend: Backend, program: IntegerProgram, limit_s: float) -> BackendRun:
     """Solve a program in a child process within `limit_s` seconds, its start included."""
     if not backend.available:
         return BackendRun([], missing(backend.imports, f"the back-end {backend.name}"))
-    output = processes.ask(__name__, program.save, limit_s, backend.module, str(threads))
+    output = processes.ask(__name__, program.save, limit_s, backend.module)
     answers, garbled = _answers(output.lines)
     return BackendRun(answers, _failure(backend, output, garbled), output.ended.interrupted)
 
@@ -49,24 +48,18 @@ def _answers(lines: list[bytes]) -> tuple[list[Answer], bool]:
 
 
 def _failure(backend: Backend, output: processes.ChildOutput, garbled: bool) -> str | None:
-    if output.ended.code == BackendError.exit_code:
-        return f"{backend.title} can't run here: {output.said}"
     if output.failure:
         return f"{backend.title} {output.failure}"
     return f"{backend.title} wrote something that is no answer" if garbled else None
 
 
-def main(program: str, answers: str, until: str, module: str, threads: str) -> None:
-    """The child: solve and append answers; what the back-end misses is its last word."""
+def main(program: str, answers: str, until: str, module: str) -> None:
+    """The child: solve and append answers."""
     problem = IntegerProgram.read(program)
     solver = importlib.import_module(module)
     with processes.answers(answers) as say:
         left_s = max(0.1, float(until) - time.time())
-        try:
-            solver.solve(problem, left_s, int(threads), lambda answer: say(answer._asdict()))
-        except BackendError as error:
-            print(error, file=sys.stderr)
-            sys.exit(error.exit_code)
+        solver.solve(problem, left_s, lambda answer: say(answer._asdict()))
 
 
 if __name__ == "__main__":
