@@ -173,4 +173,4 @@ def _print(found: Blame, most: int | None, out: Output) -> None:
 
 def _signed(found: Blame, name: str) -> Quantity:
     seconds = found.terms[name]
-    return Quantity(f"{'-' * (seconds < 0)}{duration(abs(seconds))}", float(seconds))
+    return Quantity(f"{'-' * (seconds < 0)}{duration(abs(seconds))}", float(seconds), "s")

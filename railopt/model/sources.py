@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from railopt.base import archive
-from railopt.base.arrays import kind_of, load_npy, require_type
+from railopt.base.arrays import kind_of, read_npy, require_type
 from railopt.base.errors import InputError, did_you_mean, printable
 from railopt.base.units import quoted
 from railopt.model.fabric import Fabric
@@ -74,7 +74,7 @@ def _is_trace(path: str, plain: int) -> bool:
     """
     suffix = Path(path).suffix.lower()
     if suffix == ".npy":
-        return load_npy(path).ndim >= plain
+        return read_npy(path).ndim >= plain
     if suffix != ".npz":
         return suffix == ".pt"
     with archive.opened(path) as members:

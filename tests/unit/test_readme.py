@@ -58,7 +58,7 @@ def printed_by_the_demo(folder: Path) -> str:
 
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-        assert main(["demo", "-o", str(folder / "demo.svg")]) == 0
+        assert main(["demo", "--figure", str(folder / "demo.svg")]) == 0
     found = re.search(
         r"(Every policy.*?)\n\n.*?(\"Uniform sending.*?)\n\n", out.getvalue(), re.DOTALL
     )
