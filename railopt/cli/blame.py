@@ -153,7 +153,8 @@ def _print(found: Blame, most: int | None, out: Output) -> None:
         for nic in found.nics[:most]
     ]
     columns = ["NIC", "time", "of hottest %", "counted", "planned", "diverted", "others", "rate"]
-    out.table(columns, rows)
+    unplanned = "spread" in found.terms
+    out.table(columns, rows, more=["planned", "diverted", "others"] if unplanned else [])
     print()
     words = {**PARTS, **CAUSES}
     out.table(
