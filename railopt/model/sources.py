@@ -42,7 +42,7 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
         return Traffic.read(text, fabric)
     if text.partition(":")[0] in WORKLOADS:
         return from_spec(text, fabric)
-    if not Path(text).suffix:
+    if not Path(text.partition(":")[0]).suffix:
         raise InputError(
             f"{quoted(text)} is neither a file nor a workload; known workloads: "
             f"{', '.join(WORKLOADS)}{did_you_mean(text.partition(':')[0], WORKLOADS)}"

@@ -225,6 +225,7 @@ BAD = [
     (["plan", "moe", "--nodes", "100000"], "at most 8192"),
     (["plan", "moe", "--chunk", "4B"], "use larger chunks"),
     (["plan", "x" * 300], "neither a file nor a workload"),
+    (["plan", "fast-zip:s=0.8"], "did you mean 'fast-zipf'"),
     (["plan", "moe", "--fabric", "/"], "Is a directory"),
     (["convert", "moe", "fabric.toml"], "a fabric comes from"),
     (["convert", "moe", "."], "a folder"),
