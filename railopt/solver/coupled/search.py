@@ -157,28 +157,20 @@ def improve(
 ) -> tuple[Rails, Fraction]:
     """The best plan that `steps` steps find on the way to `target`, and its exact makespan."""
     state = cells.state(rail, target)
-    until = _until(len(rail), locked)
+    until = np.zeros(len(rail), np.int32)  # until when each chunk rests
+    if locked is not None:
+        until[locked] = kernels.LOCKED
     kernels.tabu(state, until, float(tolerance * target * cells.fastest), steps, EVALUATIONS, seed)
     return state.rail, cells.value(cells.loads(state.rail))
 
 
-def even_out(
-    cells: Cells, rail: Rails, aim: Fraction, rounds: int, seed: int, locked: Bools | None = None
-) -> Rails:
+def even_out(cells: Cells, rail: Rails, aim: Fraction, rounds: int, seed: int) -> Rails:
     """A plan whose overloaded rails shared their chunks anew with others of their node, so that
     fewer of them need more than `aim` seconds.
     """
     state = cells.state(rail, aim)
-    resplit(state, _until(len(rail), locked), 0.0, rounds, seed)
+    resplit(state, rounds, seed)
     return state.rail
-
-
-def _until(chunks: int, locked: Bools | None) -> npt.NDArray[np.int32]:
-    """Until when each chunk rests: for good where it is locked."""
-    until = np.zeros(chunks, np.int32)
-    if locked is not None:
-        until[locked] = kernels.LOCKED
-    return until
 
 
 def construct(cells: Cells, target: Fraction, order: Ints) -> Rails:
