@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.__main__ import _write_not_tried
 from experiments.common import (
     HELD,
     MISSED,
@@ -26,6 +27,7 @@ from experiments.common import (
     finish,
     goal,
     headlines,
+    not_tried,
     recorded,
 )
 from experiments.fast_ablation.run import ablation_claims, bandwidth_claims
@@ -34,6 +36,7 @@ from experiments.fast_synthesis.run import compared
 from experiments.hybridep_scale.run import speedup, stream
 from experiments.hybridep_table4 import run as table4
 from railopt import Fabric, Traffic
+from railopt.report.page import read_experiments
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
@@ -238,6 +241,23 @@ def test_spreadout_without_a_barrier_waits_for_its_own_peers_alone() -> None:
     assert free.completion <= barrier.completion
     done = [np.count_nonzero(run.finish_ps <= 2 * 10**9) for run in (free, barrier)]
     assert done == [7 + 4, 7]
+
+
+def test_claims_that_were_not_tried_are_rows_of_the_report(tmp_path: Path) -> None:
+    _write_not_tried(tmp_path / "not_tried")
+    rows = read_experiments(tmp_path)["not_tried"]
+    assert {row["name"].split(":")[0] for row in rows} <= {
+        "RailS",
+        "FAST",
+        "HybridEP",
+        "Pro-Prophet",
+    }
+    assert len(rows) == len(not_tried()) > 10
+    for row in rows:
+        assert row["headline"]
+        assert row["verdict"] == "not tried"
+        assert row["said"]
+        assert row["inputs_text"]
 
 
 TINY: dict[str, dict[str, Any]] = {
