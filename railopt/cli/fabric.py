@@ -24,12 +24,12 @@ NICs that are dead or at least 5 % below the median come first, the slowest on t
 
 example:
   railopt fabric show fabric.toml
-  railopt fabric show topo.xml -o node.svg
+  railopt fabric show topo.xml --figure node.svg
   railopt fabric show --rails 4 --gpus 8 --json"""
 
 
 SHOWN = 20  # slow NICs that are named
-IDLE = (Idle("force width title", without=["output"]),)
+IDLE = (Idle("force width title", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node", type=integer, default=0, help="the node whose NIC rates are shown (default 0)"
     )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"draw it into a file: {FORMATS_HELP}"
-    )
+    parser.add_argument("--figure", metavar="FILE", help=f"draw it into a file: {FORMATS_HELP}")
     add_figure_arguments(parser)
     add_fabric_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print it as JSON")
@@ -53,13 +51,13 @@ def run(args: argparse.Namespace) -> int:
     if args.path is not None and args.fabric is not None:
         raise InputError("FABRIC and --fabric contradict each other: give one of them")
     args.fabric = args.path if args.fabric is None else args.fabric
-    width = figure_width(args, "output")
+    width = figure_width(args, "figure")
     fabric, assumed = described_by(args, one_node=True)
     drawn, found = node_lines(fabric, args.node), outliers(fabric)
-    if args.output is not None:
+    if args.figure is not None:
         figure = node_figure(fabric, args.node, title_of(args), width=width)
-        save_figure(figure, args.output, force=args.force)
-        note(f"saved {args.output}")
+        save_figure(figure, args.figure, force=args.force)
+        note(f"saved {args.figure}")
     if args.json:
         rates = {"tx": fabric.tx[args.node], "rx": fabric.rx[args.node]}
         node = {**fabric.node.as_dict(), "owner": fabric.node.owner}
