@@ -163,7 +163,7 @@ class _Reader:
             record = json.loads(line)
             whose = self._whose(record["header"], record["metadata"])
             self.senders[header, process] = whose
-        self._keep(*whose, KINDS[kind.decode()], *map(int, numbers), int(time))
+        self._keep(whose, KINDS[kind.decode()], [*map(int, numbers)], int(time))
 
     def _add(self, line: bytes) -> None:
         """The same of any line."""
@@ -192,7 +192,7 @@ class _Reader:
                 raise FormatError(f"p2p = {quoted(found.get('p2p'))}: expected Send or Recv")
             names = ("p2p_sn", "p2p_peer", "p2p_msg_size_bytes")
             numbers = [_number(found, name) for name in names]
-            self._keep(communicator, rank, kind, *numbers, _time(found, metadata))
+            self._keep((communicator, rank), kind, numbers, _time(found, metadata))
 
     def _whose(self, header: dict[str, Any], metadata: dict[str, Any]) -> tuple[int, int]:
         """(communicator, rank in it) of a line, both known from here on."""
@@ -213,10 +213,10 @@ class _Reader:
             )
         return position, rank
 
-    def _keep(
-        self, communicator: int, rank: int, kind: int, number: int, peer: int, size: int, time: int
-    ) -> None:
-        """An operation, if it is among those that were chosen."""
+    def _keep(self, whose: tuple[int, int], kind: int, numbers: list[int], time: int) -> None:
+        """An operation, of sequence number, peer and bytes, if it is among those chosen."""
+        communicator, rank = whose
+        number, peer, size = numbers
         chosen, one = self.chosen, self.known[communicator]
         if peer >= one.ranks:
             raise FormatError(f"p2p_peer = {peer}: expected a rank below {one.ranks}")
@@ -246,21 +246,26 @@ class _Reader:
         other = np.flatnonzero(again & (columns[5][1:] != columns[5][:-1]))
         if len(other):
             place = int(other[0])
-            communicator, rank, kind, peer, number, size = (int(c[place]) for c in columns)
+            whose, of, what, towards, which, first = (int(column[place]) for column in columns)
             raise FormatError(
-                f"communicator {quoted(self.known[communicator].id)}, rank {rank}: "
-                f"{list(KINDS)[kind]} {number} with peer {peer} has {size} and "
-                f"{columns[5][place + 1]} bytes"
+                f"communicator {quoted(self.known[whose].id)}, rank {of}: {list(KINDS)[what]} "
+                f"{which} with peer {towards} has {first} and {columns[5][place + 1]} bytes"
             )
         kept = np.concatenate([[True], ~again]) if len(order) else np.ones(0, bool)
+        communicator, rank, kind, peer, number, size = (column[kept] for column in columns)
         return Operations(
-            *(column[kept] for column in columns),
-            communicators=self.known,
-            hosts=[host for host, _ in self.processes],
-            collectives=self.collectives,
-            dropped=sum(self.drops.values()),
-            foreign=self.foreign,
-            doubled=int(again.sum()),
+            communicator,
+            rank,
+            kind,
+            peer,
+            number,
+            size,
+            self.known,
+            [host for host, _ in self.processes],
+            self.collectives,
+            sum(self.drops.values()),
+            self.foreign,
+            int(again.sum()),
         )
 
 
@@ -293,14 +298,14 @@ def _first_time(path: Path) -> int | None:
     return None
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> gzip.GzipFile | IO[bytes]:
     try:
         return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
     except OSError as error:
         raise InputError(f"{printable(path)}: {error.strerror or error}") from error
 
 
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
+def _lines(file: gzip.GzipFile | IO[bytes]) -> Iterator[bytes]:
     """Lines of at most MAX_LINE bytes; a longer one counts as several, none of which is JSON."""
     try:
         while line := file.readline(MAX_LINE):

@@ -240,3 +240,25 @@ def test_other_input_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=expected):
             running_job(asked, fabric)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("gap", "--policy", "own-nic", "--limit", "0s"),
+        ("compare", "--degrade", "0:0=0.5", "--policy", "own-nic"),
+        ("simulate", "--policy", "own-nic"),
+        ("size", "--cases", "1"),
+    ],
+    ids=lambda line: line[0],
+)
+def test_commands_take_it_and_say_what_is_doubled(
+    tmp_path: Path, railopt_cli: Any, line: tuple[str, ...]
+) -> None:
+    matrix, command, *options = drawn(6), *line
+    text = write(tmp_path / "run", [*exchange(matrix), record(0, "Send", 1, 2, int(matrix[0, 1]))])
+    nodes = ("--nodes", "2", "--rails", "2", "--gpus", "2", "--chunk", "256KiB", "--json")
+    ran = railopt_cli(command, text, *nodes, *options)
+    assert ran.code == 0, ran.err
+    assert "1 operations stood there twice" in ran.err
+    assert json.loads(ran.out)
