@@ -190,7 +190,7 @@ class _Site:
         }
         best = min(ways, key=lambda way: times[way])
         busy = max(runs[best], key=lambda one: one.time)
-        known = {way: sum(one.time for one in run) for way, run in runs.items()}
+        known = {way: sum((one.time for one in run), Fraction(0)) for way, run in runs.items()}
         cases = [self.cases(count) for count in (1, 2)]
         return Sized(
             self.candidate,
@@ -283,7 +283,7 @@ class _Site:
             some = dice.below(len(nics), count).tolist()
             if len(set(some)) == count:
                 drawn[tuple(nics[place] for place in sorted(some))] = None
-        matrix = sum(each.node_matrix for each in self.chunks)
+        matrix = np.sum([each.node_matrix for each in self.chunks], axis=0)
         load = np.maximum(matrix.sum(axis=1), matrix.sum(axis=0))
         first, then = np.argsort(-load, kind="stable")[:2].tolist() if nodes > 1 else (0, 0)
         if count == 1:

@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "carry out a plan: in this process, as a table of work requests, or on the NICs",
     ),
     "bench": ("bench", "time plans on a sender, in the columns of nccl-tests"),
-    "fabric": ("fabric", "draw a node of a fabric, and say what its description assumes"),
+    "fabric": ("fabric", "draw a node of a fabric; describe it for NCCL; check how it is wired"),
     "fabric-from-perftest": (
         "fabric_from_perftest",
         "make a fabric from NIC rates measured with perftest",
