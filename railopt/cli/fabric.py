@@ -32,7 +32,7 @@ NICs that are dead or at least 5 % below the median come first, the slowest on t
 
 examples:
   railopt fabric show fabric.toml
-  railopt fabric show topo.xml -o node.svg
+  railopt fabric show topo.xml --figure node.svg
   railopt fabric show --rails 4 --gpus 8 --json
   railopt fabric nccl measured.toml --node 3 --topology gpu04.xml -o topo.xml
   railopt fabric check fabric.toml --wired dumps/gpu*.xml --measured measured.toml
@@ -45,11 +45,12 @@ rates: swapped cables, NICs on another rail or GPU, slow ones; exit code 4 if th
 
 SHOWN = 20  # slow NICs that are named
 IDLE = (
-    Idle("force width title", without=["output"]),
-    Idle("width title", beside=["action!=show"]),
+    Idle("force", without=["figure", "output"]),
+    Idle("width title", without=["figure"]),
+    Idle("figure", beside=["action!=show"]),
     Idle("wired measured", without=["action=check"]),
-    Idle("topology", without=["action=nccl"]),
-    Idle("output node", beside=["action=check"]),
+    Idle("topology output", without=["action=nccl"]),
+    Idle("node", beside=["action=check"]),
 )
 
 
@@ -63,9 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "path", metavar="FABRIC", nargs="?", help="fabric description, as --fabric takes it"
     )
     parser.add_argument("--node", type=integer, help="whose NIC rates count (default 0)")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"show: a drawing, {FORMATS_HELP}; nccl: the .xml"
-    )
+    parser.add_argument("--figure", metavar="FILE", help=f"show: draw it: {FORMATS_HELP}")
+    parser.add_argument("-o", "--output", metavar="XML", help="nccl: the topology file")
     parser.add_argument("--topology", metavar="XML", help="nccl: the node's own dump")
     parser.add_argument("--wired", metavar="XML", nargs="+", help="check: dumps of the nodes")
     parser.add_argument("--measured", metavar="TOML", help="check: of fabric-from-perftest")
@@ -147,13 +147,13 @@ def _nccl(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    width = figure_width(args, "output")
+    width = figure_width(args, "figure")
     fabric, assumed = described_by(args, one_node=True)
     drawn, found = node_lines(fabric, args.node), outliers(fabric)
-    if args.output is not None:
+    if args.figure is not None:
         figure = node_figure(fabric, args.node, title_of(args), width=width)
-        save_figure(figure, args.output, force=args.force)
-        note(f"saved {args.output}")
+        save_figure(figure, args.figure, force=args.force)
+        note(f"saved {args.figure}")
     if args.json:
         rates = {"tx": fabric.tx[args.node], "rx": fabric.rx[args.node]}
         node = {**fabric.node.as_dict(), "owner": fabric.node.owner}

@@ -34,6 +34,7 @@ from railopt.cli.common import (
     fabric_from,
     listed,
     note,
+    one_figure,
     output_of,
     print_json,
     seed,
@@ -219,9 +220,7 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
         return
     fabric = fabric_from(args)
     stage("traffic")
-    demands = demands_from(args.traffic[0], fabric)
-    if len(demands) > 1 and args.figure:
-        raise InputError(f"--figure: {len(demands)} dispatches: expected one, or layer=sum")
+    demands = one_figure(demands_from(args.traffic[0], fabric), args)
     for name, demand in demands.items():
         label, ending = (name, f"-{name}") if len(demands) > 1 else ("", "")
         for row in policy_gaps(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 EPILOG = """examples:
   railopt size moe:skew=0.5,seed=1 --nodes 8 --rails 4,8 --link 200Gb/s,400Gb/s
-  railopt size trace.npz:layer=all --kind rail-only,spine,fat-tree --oversubscription 1,2 -o buy.svg
+  railopt size trace.npz:layer=all --kind rail-only,spine,fat-tree --figure x.svg
   railopt size inspector:/tmp/job --candidates offers.toml --within 3ms --format latex
 
 "best" is simulated with the best planned policy; "today" as it is done today: from own NICs, over
@@ -58,7 +58,7 @@ LISTS = {
 }
 IDLE = (
     Idle(" ".join(LISTS), beside=["candidates"]),
-    Idle("force width title", without=["output"]),
+    Idle("force width title", without=["figure"]),
 )
 
 
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--experts", metavar="TIME", help="compute per dispatch that an exchange hides behind"
     )
     parser.add_argument("--within", metavar="TIME", help="time that the workload may take")
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
+    parser.add_argument("--figure", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
     add_figure_arguments(parser)
     add_output_arguments(parser)
 
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     """One row per candidate; the exit code."""
     from railopt.answers.size import PLANNED, SizeQuestion, size
 
-    width = figure_width(args, "output")
+    width = figure_width(args, "figure")
     question = SizeQuestion(
         policies=tuple(listed(args.policy, "--policy") or PLANNED),
         chunk=args.chunk,
@@ -113,13 +113,13 @@ def run(args: argparse.Namespace) -> int:
         print_json({"candidates": [one.as_dict() for one in found]})
     else:
         _print(args, found, priced)
-    if args.output:
+    if args.figure:
         from railopt.report.saving import save_figure
         from railopt.report.sizing import sizing_figure
 
         title = title_of(args, f"{' '.join(args.traffic)}: time against cost")
-        save_figure(sizing_figure(found, title, width=width), args.output, force=args.force)
-        note(f"saved {args.output}")
+        save_figure(sizing_figure(found, title, width=width), args.figure, force=args.force)
+        note(f"saved {args.figure}")
     if all(one.verdict == "too slow" for one in found):
         note(f"no candidate carries it within {args.within}, whatever the policy")
         return Infeasible.exit_code

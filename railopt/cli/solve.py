@@ -35,10 +35,10 @@ EPILOG = """examples:
   railopt solve matrix.txt --nodes 4 --backend cpsat --limit 1min
   railopt solve moe:seed=1 --nodes 4 --chunk flow --write-model model.mps
 
-The native solver is the default and asks CP-SAT as its last step; the others are given the plain
-integer program.  "optimum" says what is known of the best possible: known (the plan attains a
-bound whose witness the checker re-checks), claimed (optimal on the back-end's word, which is the
-"bound"; the certificate holds the best one that has a witness), open.
+The native solver is the default; the others are given the plain integer program.  "optimum" says
+what is known of the best possible: known (the plan attains a bound whose witness the checker
+re-checks), claimed (optimal on the back-end's word, which is the "bound"; the certificate holds the
+best one that has a witness), open.
 exit codes: 0 the plan is optimal, 2 the optimum is not known or there is no plan, 3 the back-end is
 missing, crashed, hung or returned nonsense, 130 interrupted (the best so far is printed)"""
 

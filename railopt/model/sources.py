@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from railopt.base import archive
-from railopt.base.arrays import kind_of, load_npy, require_type
+from railopt.base.arrays import kind_of, read_npy, require_type
 from railopt.base.errors import InputError, did_you_mean, printable
 from railopt.base.units import quoted
 from railopt.model.fabric import Fabric
@@ -45,7 +45,7 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
         return running_job(text, fabric).traffic
     if text.partition(":")[0] in WORKLOADS:
         return from_spec(text, fabric)
-    if not Path(text).suffix:
+    if not Path(text.partition(":")[0]).suffix:
         raise InputError(
             f"{quoted(text)} is neither a file nor a workload; known workloads: "
             f"{', '.join(WORKLOADS)}{did_you_mean(text.partition(':')[0], WORKLOADS)}"
@@ -77,7 +77,7 @@ def _is_trace(path: str, plain: int) -> bool:
     """
     suffix = Path(path).suffix.lower()
     if suffix == ".npy":
-        return load_npy(path).ndim >= plain
+        return read_npy(path).ndim >= plain
     if suffix != ".npz":
         return suffix == ".pt"
     with archive.opened(path) as members:

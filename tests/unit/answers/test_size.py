@@ -102,7 +102,7 @@ def test_a_table_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Pa
         '[[candidate]]\nname = "b"\nrails = 2\nkind = "spine"\noversubscription = 2\nprice = 12.5\n'
     )
     drawn = tmp_path / "buy.svg"
-    ran = railopt_cli(*LINE, "--candidates", str(offers), "--json", "-o", str(drawn))
+    ran = railopt_cli(*LINE, "--candidates", str(offers), "--json", "--figure", str(drawn))
     assert ran.code == 0
     a, b = json.loads(ran.out)["candidates"]
     assert (a["cost"], b["cost"], a["front"], b["front"]) == ("10", "25/2", True, False)
@@ -126,7 +126,7 @@ def test_exit_code_2_where_none_is_in_time(railopt_cli: Callable[..., Any]) -> N
         (("--candidates", "none.toml"), "No such file"),
         (("--candidates", "x.toml", "--rails", "4"), "--rails can't do anything"),
         (("--link", "400"), "no unit"),
-        (("-o", "buy.bmp"), "buy.bmp"),
+        (("--figure", "buy.bmp"), "buy.bmp"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(
