@@ -232,9 +232,11 @@ class _Site:
         return self.ends(plan.fabric, chunks, key, (rail, rail))
 
     def direct_ends(self, fabric: Fabric, chunks: Chunks) -> Ends:
-        """One flow per pair of GPUs, from NIC to NIC of their own."""
-        rail = [make_plan(fabric, chunks, way).rail.astype(np.int64) for way in ("own-nic", "pxn")]
-        return self.ends(fabric, chunks, chunks.flow, (rail[0], rail[1]))
+        """One flow per pair of GPUs, from NIC to NIC of their own, or the next that lives there."""
+        alive = np.ones_like(fabric.tx)
+        sending = make_plan(replace(fabric, rx=alive), chunks, "own-nic").rail.astype(np.int64)
+        receiving = make_plan(replace(fabric, tx=alive), chunks, "pxn").rail.astype(np.int64)
+        return self.ends(fabric, chunks, chunks.flow, (sending, receiving))
 
     def ends(self, fabric: Fabric, chunks: Chunks, key: Any, rail: tuple[Ints, Ints]) -> Ends:
         """Chunks of one key as one flow."""
@@ -306,13 +308,14 @@ class _Site:
 
     def lost(self, dead: Dead, ways: list[str], healthy: Fraction) -> Fraction | None:
         """Share of the healthy time; nothing is lost where a spare makes up for it."""
-        fabric = self.fabric(dead)
-        try:
-            times = [
-                sum((self.carried(fabric, each, way).time for each in self.chunks), Fraction(0))
-                for way in ways
-            ]
-        except Infeasible:
+        fabric, times = self.fabric(dead), []
+        for way in ways:
+            try:
+                carried = [self.carried(fabric, each, way).time for each in self.chunks]
+            except Infeasible:
+                continue
+            times.append(sum(carried, Fraction(0)))
+        if not times:
             return None
         return max(Fraction(0), gap_between(min(times), healthy) or Fraction(0))
 

@@ -13,7 +13,7 @@ import pytest
 
 from railopt import Candidate, Fabric, Traffic, plan, simulate, size, workloads
 from railopt.answers.candidates import candidates_from, crossed
-from railopt.answers.size import PLANNED, SizeQuestion
+from railopt.answers.size import PLANNED, SizeQuestion, _Site
 from railopt.base.errors import InputError
 
 FABRIC = Fabric.uniform(4, 4)
@@ -69,6 +69,18 @@ def test_a_dead_nic_costs_what_the_theorem_says_and_a_spare_makes_up_for_it() ->
     assert spared.lost[0].worst == 0
     assert plain.lost_today[0].worst == 1, "another NIC carries twice as much"
     assert single.lost[0] == (None, None), "no time is enough"
+
+
+def test_a_spine_joins_nodes_whose_living_nics_are_on_other_rails() -> None:
+    dead = ((0, 0), (1, 1))
+    matrix = np.zeros((4, 4), np.int64)
+    matrix[:2, 2:] = 1 << 20
+    chunks = [Traffic(matrix, 2).chunks("flow")]
+    for kind, lost in (("rail-only", None), ("spine", 1), ("fat-tree", 1)):
+        site = _Site(Candidate(kind, rails=2, kind=kind), chunks, QUICK)
+        ways = ["lpt-local", site.today]
+        healthy = min(site.carried(site.fabric(), chunks[0], way).time for way in ways)
+        assert site.lost(dead, ways, healthy) == lost
 
 
 def test_what_scale_up_or_experts_limit_is_wasted() -> None:
