@@ -91,3 +91,23 @@ def test_rails_and_planes_of_the_file_count(more: list[str], names: list[str], s
 def test_a_rail_is_a_whole_number(wrong: Any) -> None:
     with pytest.raises(FormatError, match="of a <net>"):
         parse_node(dump([bridge(0, gpu(0), nic(0, more=wrong), net(1))]))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_node_of_whole_switches_goes_there_and_back(seed: int) -> None:
+    """GPUs and NICs below switches of any sizes, NICs of any whole Mb/s, links of any number."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(1, 4, (int(rng.integers(1, 5)), 2))
+    gpus, rails = blocks.sum(axis=0)
+    near = np.zeros((gpus, rails), bool)
+    owner = np.repeat(np.arange(len(blocks)), blocks[:, 0])[rng.permutation(gpus)]
+    switch = np.repeat(np.arange(len(blocks)), blocks[:, 1])[rng.permutation(rails)]
+    near[owner[:, None] == switch] = True
+    rates = rng.integers(1, 10**6, rails) * 125_000
+    scaleup = int(rng.integers(1, 40)) * int(rng.choice([14, 20, 25, 50])) * 10**9
+    made = format_dump(Inside(near), rates.tolist(), scaleup)
+    found = parse_node(made.text)
+    assert made.lost == ()
+    assert found.inside.near.tolist() == near.tolist()
+    assert found.rates.tolist() == rates.tolist()
+    assert found.scaleup == scaleup
