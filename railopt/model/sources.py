@@ -1,4 +1,4 @@
-"""Where traffic and tokens come from: a file, or a generated workload."""
+"""Where traffic and tokens come from: a file, a job that ran, or a generated workload."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from railopt.base.arrays import kind_of, read_npy, require_type
 from railopt.base.errors import InputError, did_you_mean, printable
 from railopt.base.units import quoted
 from railopt.model.fabric import Fabric
+from railopt.model.running import PREFIX, running_job
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
 from railopt.model.workloads import WORKLOADS, from_spec
@@ -27,8 +28,8 @@ def traffic_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic:
 
 
 def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Tokens:
-    """A traffic file, or a workload by its spec (`"moe:skew=0.8,seed=1"`); a file wins where both
-    exist.
+    """A traffic file, a job that ran (`"inspector:DIR"`, see `railopt.model.running`), or a
+    workload by its spec (`"moe:skew=0.8,seed=1"`); a file wins where both exist.
     """
     require_type(text, str | os.PathLike, "traffic", "a file's name or a workload's spec")
     require_type(fabric, Fabric, "fabric", "a Fabric")
@@ -40,6 +41,8 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
         )
     if is_file(text):
         return Traffic.read(text, fabric)
+    if text.startswith(PREFIX):
+        return running_job(text, fabric).traffic
     if text.partition(":")[0] in WORKLOADS:
         return from_spec(text, fabric)
     if not Path(text.partition(":")[0]).suffix:
