@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from railopt.base.errors import InputError
 from railopt.base.tables import Quantity, duration
 from railopt.base.units import PS_PER_S
 from railopt.cli.common import (
@@ -39,7 +41,10 @@ over these copies.  Copies are sent and their gradients added up in every iterat
 beside the compute.  What loses on the last step that plans see is left out of the rows after it.
 "experts" is not held to the slots; the last line is."""
 
-IDLE = (Idle("force width title", without=["figure"]),)
+IDLE = (
+    Idle("width title", without=["figure"]),
+    Idle("force", without=["figure", "certificate"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +80,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
     parser.add_argument("--top-k", type=positive, help="experts per token, for .pt and .npy")
     parser.add_argument("--figure", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
+    parser.add_argument(
+        "--certificate",
+        metavar="DIR",
+        help="save the last line's bounds, one per layer, step and direction, for check",
+    )
     add_figure_arguments(parser)
     add_output_arguments(parser)
     add_fabric_arguments(parser, nic_per_gpu=True)
@@ -86,6 +96,9 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.weigh import MECHANISMS, WeighQuestion, weigh
 
     width = figure_width(args, "figure")
+    folder = Path(args.certificate) if args.certificate else None
+    if folder and folder.exists() and not (folder.is_dir() and (args.force or _empty(folder))):
+        raise InputError(f"{folder} is there already: name an empty folder, or give --force")
     question = WeighQuestion(
         order=listed(args.order, "--order") or None,
         each_alone=args.each_alone,
@@ -112,7 +125,22 @@ def run(args: argparse.Namespace) -> int:
         title = title_of(args, f"{args.trace}: what each mechanism is worth")
         save_figure(waterfall(found, title, width=width), args.figure, force=args.force)
         note(f"saved {args.figure}")
+    if folder:
+        _save_certificates(found, folder, force=args.force)
     return 0
+
+
+def _empty(folder: Path) -> bool:
+    return next(folder.iterdir(), None) is None
+
+
+def _save_certificates(found: Weighed, folder: Path, *, force: bool) -> None:
+    """The bounds on any placement, each checked before it is saved."""
+    made = {name: each for bound in found.witness for name, each in bound.certificates().items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, certificate in made.items():
+        certificate.require().save(folder / name, force=force)
+    note(f"saved {len(made)} certificates: railopt check {folder}/*.json")
 
 
 def _rows(found: Weighed) -> list[list[str | Quantity]]:
