@@ -52,7 +52,7 @@ LISTS = {
     "link": ("400Gb/s", "rates of a NIC"),
     "planes": ("1", "rails that the rate of a NIC is split over"),
     "kind": ("rail-only", "rail-only, spine, fat-tree"),
-    "oversubscription": ("1", "of a spine or a fat tree"),
+    "oversubscription": ("1", "NIC rate over uplink rate, of a spine or fat tree"),
     "spares": ("0", "NICs per node that carry nothing until one is dead"),
     "scaleup": ("450GB/s", "rates of a GPU's scale-up port"),
 }
@@ -71,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--nodes", type=positive, default=8, help="nodes (default 8)")
     parser.add_argument("--gpus", type=positive, default=8, help="GPUs per node (default 8)")
-    parser.add_argument("--candidates", metavar="FILE.toml", help="candidates, see below; or lists")
+    parser.add_argument(
+        "--candidates", metavar="FILE.toml", help="candidates (see below), instead of lists"
+    )
     for name, (usual, text) in LISTS.items():
         parser.add_argument(f"--{name}", metavar="A,B", help=f"{text} (default {usual})")
     parser.add_argument(

@@ -143,7 +143,8 @@ class _Reader:
 
     def __init__(self, chosen: Chosen, start: int) -> None:
         self.chosen, self.start = chosen, start
-        self.columns = [array("q") for _ in range(6)]
+        self.limited = chosen != Chosen()
+        self.rows = array("q")  # six numbers per operation
         self.communicators: dict[str, int] = {}
         self.known: list[Communicator] = []
         self.processes: dict[tuple[str, int], int] = {}
@@ -163,7 +164,7 @@ class _Reader:
             record = json.loads(line)
             whose = self._whose(record["header"], record["metadata"])
             self.senders[header, process] = whose
-        self._keep(whose, KINDS[kind.decode()], [*map(int, numbers)], int(time))
+        self._keep(whose, kind == b"Recv", [*map(int, numbers)], int(time))
 
     def _add(self, line: bytes) -> None:
         """The same of any line."""
@@ -215,31 +216,30 @@ class _Reader:
 
     def _keep(self, whose: tuple[int, int], kind: int, numbers: list[int], time: int) -> None:
         """An operation, of sequence number, peer and bytes, if it is among those chosen."""
-        communicator, rank = whose
         number, peer, size = numbers
-        chosen, one = self.chosen, self.known[communicator]
+        one = self.known[whose[0]]
         if peer >= one.ranks:
             raise FormatError(f"p2p_peer = {peer}: expected a rank below {one.ranks}")
-        if chosen.communicator is not None and chosen.communicator not in (one.id, one.name):
+        if self.limited and not self._is_chosen(one, number, time - self.start):
             return
-        if chosen.numbers and not chosen.numbers[0] <= number <= chosen.numbers[1]:
-            return
-        passed = time - self.start
-        if chosen.since is not None and passed < chosen.since:
-            return
-        if chosen.until is not None and passed >= chosen.until:
-            return
-        if len(self.columns[0]) == MAX_OPERATIONS:
+        if len(self.rows) == 6 * MAX_OPERATIONS:
             raise FormatError(
                 f"more than {MAX_OPERATIONS} operations: choose some by from=, to= or sn="
             )
-        row = (communicator, rank, kind, peer, number, size)
-        for column, value in zip(self.columns, row, strict=True):
-            column.append(value)
+        self.rows.extend((*whose, kind, peer, number, size))
+
+    def _is_chosen(self, one: Communicator, number: int, passed: int) -> bool:
+        chosen = self.chosen
+        return (
+            (chosen.communicator is None or chosen.communicator in (one.id, one.name))
+            and (chosen.numbers is None or chosen.numbers[0] <= number <= chosen.numbers[1])
+            and (chosen.since is None or passed >= chosen.since)
+            and (chosen.until is None or passed < chosen.until)
+        )
 
     def operations(self) -> Operations:
         """Every operation once, ordered by communicator, rank, kind, peer and number."""
-        columns = [np.frombuffer(column, np.int64) for column in self.columns]
+        columns = list(np.frombuffer(self.rows, np.int64).reshape(-1, 6).T)
         order = np.lexsort(columns[4::-1])
         columns = [column[order] for column in columns]
         again = np.all([column[1:] == column[:-1] for column in columns[:5]], axis=0)
