@@ -102,7 +102,7 @@ def drawn(dice: Dice, spec: dict[str, Any]) -> Demand:
 
 
 def by_load(demand: Demand) -> Bools:
-    """bool [node, expert]: as many copies as there are slots, by load alone, as EPLB places them."""
+    """bool [node, expert]: as many copies as there are slots, by load alone, as EPLB does."""
     nodes, experts = demand.tokens.shape
     replicas = min(int(demand.slots.sum()), nodes * experts)
     placed = rebalance(demand.tokens.sum(axis=0)[None], replicas, 1, 1, nodes)[0][0]
