@@ -27,19 +27,18 @@ from railopt.solver.outcome import Outcome
 EPILOG = """example:
   railopt demo
   railopt demo --json > demo.json
-  railopt demo -o demo.pdf --width column"""
+  railopt demo --figure demo.pdf --width column"""
 
 CHUNK = "1MiB"
 PICTURE = "railopt-demo.svg"
 
 
-IDLE = (Idle("force", without=["output"]),)  # without it PICTURE is replaced anyway
+IDLE = (Idle("force", without=["figure"]),)  # without it PICTURE is replaced anyway
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o",
-        "--output",
+        "--figure",
         metavar="FILE",
         help=f"where the picture goes: {FORMATS_HELP} (default {PICTURE}, replaced if it is there)",
     )
@@ -48,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.output is None:
-        args.output, args.force = PICTURE, True
-    width = figure_width(args, "output")
+    if args.figure is None:
+        args.figure, args.force = PICTURE, True
+    width = figure_width(args, "figure")
     healthy, slow = policies()
     picture = _picture(healthy, args, width)
     family = {rails: counterexample(rails) for rails in (2, 4, 8)}
@@ -161,5 +160,5 @@ def _picture(reports: list[Outcome], args: argparse.Namespace, width: float) -> 
 
     title = title_of(args, "NIC time over the lower bound, by policy")
     figure = load_maps([of_report(report) for report in reports], title, width=width)
-    save_figure(figure, args.output, force=args.force)
-    return printable(args.output)
+    save_figure(figure, args.figure, force=args.force)
+    return printable(args.figure)

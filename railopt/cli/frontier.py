@@ -12,10 +12,12 @@ from railopt.cli.common import (
     Idle,
     add_fabric_arguments,
     add_output_arguments,
-    demand_from,
+    by_dispatch,
+    demands_from,
     fabric_from,
     listed,
     note,
+    one_figure,
     output_of,
     print_json,
 )
@@ -23,17 +25,18 @@ from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width
 from railopt.policies import KNOWN
 
 EPILOG = """examples:
-  railopt frontier moe:skew=0.5,seed=1 --nodes 4 -o front.svg
+  railopt frontier moe:skew=0.5,seed=1 --nodes 4 --figure front.svg
   railopt frontier moe:skew=0.5,seed=1 --degrade 3:5=0 --policy own-nic,lpt --json
 
 "moved" is what a plan moves between GPUs of a node, before and after the rails; "least" is a
 certified bound on what plans as fast as it move, "above %" how far it is above that ("-" where
 that is nothing, and the plan moves something).  The rows "front" are that bound at times from the
 least that divisible traffic takes to that of own NICs, but for times that a policy above has, whose
-"least" it is."""
+"least" it is.
+Of a routing trace with layer=all or step=all, every dispatch has its rows."""
 
 
-IDLE = (Idle("force width title", without=["output"]),)
+IDLE = (Idle("force width title", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="10s",
         help="time for each bound; 0s: what plans of any time move (default 10s)",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
+    parser.add_argument("--figure", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
     add_figure_arguments(parser)
     add_output_arguments(parser)
     add_fabric_arguments(parser)
@@ -60,24 +63,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The policies and the front, as a table or JSON; the exit code."""
-    width = figure_width(args, "output")
+    width = figure_width(args, "figure")
     limit_s = float(seconds(parse_time(args.limit)))
     fabric = fabric_from(args)
-    chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
+    demands = one_figure(demands_from(args.traffic, fabric), args)
     policies = listed(args.policy, "--policy") or DEFAULT_POLICIES
-    found = frontier(fabric, chunks, policies, limit_s=limit_s)
+    fronts = {
+        name: frontier(fabric, demand.chunks(args.chunk), policies, limit_s=limit_s)
+        for name, demand in demands.items()
+    }
     if args.format == "json":
-        print_json(found.as_dict())
+        print_json(by_dispatch({name: found.as_dict() for name, found in fronts.items()}))
     else:
-        output_of(args).table(["policy", "time", "moved", "least", "above %"], _rows(found))
-    if args.output:
+        columns = ["policy", "time", "moved", "least", "above %"]
+        output_of(args).by_dispatch(columns, {name: _rows(one) for name, one in fronts.items()})
+    if args.figure:
         from railopt.report.frontier import moved_against_time
         from railopt.report.saving import save_figure
 
         title = title_of(args, f"{args.traffic}: time against bytes moved inside nodes")
-        figure = moved_against_time(found, title, width=width)
-        save_figure(figure, args.output, force=args.force)
-        note(f"saved {args.output}")
+        figure = moved_against_time(next(iter(fronts.values())), title, width=width)
+        save_figure(figure, args.figure, force=args.force)
+        note(f"saved {args.figure}")
     return 0
 
 

@@ -34,6 +34,7 @@ from railopt.cli.common import (
     fabric_from,
     listed,
     note,
+    one_figure,
     output_of,
     print_json,
     seed,
@@ -47,6 +48,7 @@ EPILOG = """examples:
   railopt gap moe:skew=0 --nodes 16 --chunk 1MiB,4MiB --certificate certs --figure gap.svg
   railopt gap moe:skew=0.5 --figure gap.pdf --width column
   railopt gap trace.npz:step=-1,layer=all,model=deepseek-v3 --chunk 1MiB --limit 0s
+  railopt gap inspector:/tmp/job --nodes 16 --policy own-nic,spill --chunk 1MiB --limit 0s
   railopt gap plan.npz other.npz --json
 
 "plan" says whether this plan is optimal (its value is the bound, by a witness).  "optimum" says
@@ -218,9 +220,7 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
         return
     fabric = fabric_from(args)
     stage("traffic")
-    demands = demands_from(args.traffic[0], fabric)
-    if len(demands) > 1 and args.figure:
-        raise InputError(f"--figure: {len(demands)} dispatches: expected one, or layer=sum")
+    demands = one_figure(demands_from(args.traffic[0], fabric), args)
     for name, demand in demands.items():
         label, ending = (name, f"-{name}") if len(demands) > 1 else ("", "")
         for row in policy_gaps(

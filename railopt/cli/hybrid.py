@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from railopt.base.errors import InputError
-from railopt.base.tables import duration, rate
+from railopt.base.tables import Quantity, duration, rate
 from railopt.base.units import format_bytes, format_time, parse_integer
 from railopt.cli.common import (
     Idle,
@@ -142,7 +142,7 @@ def _print_what_if(found: HybridAnswer, out: Output) -> None:
                 f"{outer} bandwidth x {factor}",
                 ",".join(map(str, other.domains)),
                 duration(other.latency.total),
-                f"{float(other.speedup):.3f}x",
+                Quantity(f"{float(other.speedup):.3f}x", round(float(other.speedup), 3)),
             ]
             for factor, other in found.what_if.items()
         ],

@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_iteration(parser)
     _add_files(parser)
     add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def _add_planner(parser: argparse.ArgumentParser) -> None:
@@ -286,8 +286,6 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.trace import TRAINING
 
     _check(args)
-    if args.rails is None and args.gpus is not None and not args.fabric:
-        args.rails = args.gpus
     fabric = fabric_from(args)
     devices = fabric.nodes * fabric.gpus
     known = None if args.model is None else preset(args.model)
@@ -477,8 +475,10 @@ def _print(made: PlacementReport, out: Output) -> None:
             f"({'; '.join(sorted({known.by for known in optima}))})"
         )
     out.table(["max/mean of GPUs", "mean", "best step", "worst step", "worst layer"], _scores(made))
-    steps = [f"on step {made.scored_on[-1]}", "before", "after", "gain"]
-    out.table(steps, _rows(made), beside=True)
+    for what, rows in _rows(made).items():
+        columns = [f"{what} on step {made.scored_on[-1]}", "before", "after", "gain"]
+        print()
+        out.table(columns, rows, beside=True)
     out.say(
         f"experts moved: {format_bytes(int(made.moved.bytes.sum()))} in all, "
         f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes; {made.new_copies} new "
@@ -486,6 +486,7 @@ def _print(made: PlacementReport, out: Output) -> None:
     )
     if made.curve:
         columns = ["moves per layer", "moves", "at least", "max/mean", "worst layer"]
+        print()
         out.table(columns, _curve(made), beside=True)
     if made.orphans:
         out.say(
@@ -572,7 +573,9 @@ def _scores(made: PlacementReport) -> list[list[str]]:
     ]
 
 
-def _rows(made: PlacementReport) -> list[list[str]]:
+def _rows(made: PlacementReport) -> dict[str, list[list[str]]]:
+    """Rows of bytes and rows of times, each a table, whose columns have one unit."""
+
     def row(name: str, old: Any, new: Any, text: Any) -> list[str]:
         gain = float(old) / float(new) if new else 0.0
         return [
@@ -583,12 +586,12 @@ def _rows(made: PlacementReport) -> list[list[str]]:
         ]
 
     before, after = made.sides["before"], made.sides["after"]
-    rows = [row("bytes between nodes", before.internode, after.internode, size)]
+    volumes, times = [row("between nodes", before.internode, after.internode, size)], []
     for name in before.links:
         (old, slow), (new, fast) = before.links[name], after.links[name]
-        rows.append(row(f"busiest NIC, {name}", old, new, size))
-        rows.append(row(f"dispatch time, {name}", slow, fast, duration))
+        volumes.append(row(f"busiest NIC, {name}", old, new, size))
+        times.append(row(f"dispatch, {name}", slow, fast, duration))
     if made.timed:
         start, end = (seconds(side.timeline.total_ps) for side in (before, after))
-        rows.append(row("iteration", start, end, duration))
-    return rows
+        times.append(row("iteration", start, end, duration))
+    return {"bytes": volumes, "time": times}

@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--layer where there are several",
     )
     add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -106,8 +106,6 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.sources import trace_from
 
     choice = _choice(args)
-    if args.rails is None and args.gpus is not None and not args.fabric:
-        args.rails = args.gpus
     fabric = fabric_from(args)
     nodes, gpus = fabric.nodes, fabric.gpus
     trace = trace_from(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 EPILOG = """examples:
   railopt weigh experiments/traces/fine-kinds.npz --nodes 4 --gpus 8 --model deepseek-v2-lite
-  railopt weigh trace.npz --nodes 8 --gpus 8 --link 200Gb/s --order placement,rails -o weighed.svg
+  railopt weigh trace.npz --nodes 8 --gpus 8 --link 200Gb/s --order placement,rails --figure x.svg
   railopt weigh drift:steps=40 --model mixtral-8x7b --nodes 2 --gpus 8 --each-alone
 
 Mechanisms are added from row to row: rails (RailS), stages (FAST), placement of copies planned on
@@ -42,8 +42,8 @@ beside the compute.  What loses on the last step that plans see is left out of t
 "experts" is not held to the slots; the last line is."""
 
 IDLE = (
-    Idle("width title", without=["output"]),
-    Idle("force", without=["output", "certificates"]),
+    Idle("width title", without=["figure"]),
+    Idle("force", without=["figure", "certificate"]),
 )
 
 
@@ -79,15 +79,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
     parser.add_argument("--top-k", type=positive, help="experts per token, for .pt and .npy")
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
+    parser.add_argument("--figure", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
     parser.add_argument(
-        "--certificates",
-        metavar="FOLDER",
+        "--certificate",
+        metavar="DIR",
         help="save the last line's bounds, one per layer, step and direction, for check",
     )
     add_figure_arguments(parser)
     add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,8 +95,8 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.sources import trace_from
     from railopt.moe.weigh import MECHANISMS, WeighQuestion, weigh
 
-    width = figure_width(args, "output")
-    folder = Path(args.certificates) if args.certificates else None
+    width = figure_width(args, "figure")
+    folder = Path(args.certificate) if args.certificate else None
     if folder and folder.exists() and not (folder.is_dir() and (args.force or _empty(folder))):
         raise InputError(f"{folder} is there already: name an empty folder, or give --force")
     question = WeighQuestion(
@@ -108,8 +108,6 @@ def run(args: argparse.Namespace) -> int:
         held_out=args.held_out,
         model=args.model,
     )
-    if args.rails is None and args.gpus is not None and not args.fabric:
-        args.rails = args.gpus
     fabric = fabric_from(args)
     trace = trace_from(args.trace, ranks=fabric.nodes * fabric.gpus, top_k=args.top_k)
     found = weigh(trace, fabric, question, tell=stage)
@@ -120,13 +118,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
         output_of(args).table(columns, _rows(found), left=2)
-    if args.output:
+    if args.figure:
         from railopt.report.saving import save_figure
         from railopt.report.waterfall import waterfall
 
         title = title_of(args, f"{args.trace}: what each mechanism is worth")
-        save_figure(waterfall(found, title, width=width), args.output, force=args.force)
-        note(f"saved {args.output}")
+        save_figure(waterfall(found, title, width=width), args.figure, force=args.force)
+        note(f"saved {args.figure}")
     if folder:
         _save_certificates(found, folder, force=args.force)
     return 0

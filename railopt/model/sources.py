@@ -1,4 +1,4 @@
-"""Where traffic and tokens come from: a file, or a generated workload."""
+"""Where traffic and tokens come from: a file, a job that ran, or a generated workload."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 
 from railopt.base import archive
-from railopt.base.arrays import kind_of, load_npy, require_type
+from railopt.base.arrays import kind_of, read_npy, require_type
 from railopt.base.errors import InputError, did_you_mean, printable
 from railopt.base.units import quoted
 from railopt.model.fabric import Fabric
+from railopt.model.running import PREFIX, running_job
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
 from railopt.model.workloads import WORKLOADS, from_spec
@@ -27,8 +28,8 @@ def traffic_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic:
 
 
 def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Tokens:
-    """A traffic file, or a workload by its spec (`"moe:skew=0.8,seed=1"`); a file wins where both
-    exist.
+    """A traffic file, a job that ran (`"inspector:DIR"`, see `railopt.model.running`), or a
+    workload by its spec (`"moe:skew=0.8,seed=1"`); a file wins where both exist.
     """
     require_type(text, str | os.PathLike, "traffic", "a file's name or a workload's spec")
     require_type(fabric, Fabric, "fabric", "a Fabric")
@@ -40,9 +41,11 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
         )
     if is_file(text):
         return Traffic.read(text, fabric)
+    if text.startswith(PREFIX):
+        return running_job(text, fabric).traffic
     if text.partition(":")[0] in WORKLOADS:
         return from_spec(text, fabric)
-    if not Path(text).suffix:
+    if not Path(text.partition(":")[0]).suffix:
         raise InputError(
             f"{quoted(text)} is neither a file nor a workload; known workloads: "
             f"{', '.join(WORKLOADS)}{did_you_mean(text.partition(':')[0], WORKLOADS)}"
@@ -74,7 +77,7 @@ def _is_trace(path: str, plain: int) -> bool:
     """
     suffix = Path(path).suffix.lower()
     if suffix == ".npy":
-        return load_npy(path).ndim >= plain
+        return read_npy(path).ndim >= plain
     if suffix != ".npz":
         return suffix == ".pt"
     with archive.opened(path) as members:

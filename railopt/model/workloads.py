@@ -40,6 +40,7 @@ from railopt.model.routed import (
     Routing,
     row_blocks,
     seen_weights,
+    typed,
 )
 from railopt.model.routed import count_gpus as _count
 from railopt.model.routed import within as _share
@@ -63,11 +64,13 @@ def _flow(bytes_: float) -> float:
     return bytes_
 
 
+@typed
 def uniform(fabric: Fabric, *, size: str | int = "1MiB", seed: int = 0) -> Traffic:
     """Every GPU sends `size` to every other GPU.  The seed is not used."""
     return _traffic(fabric, np.full((_count(fabric),) * 2, _flow(parse_bytes(size)), np.int64))
 
 
+@typed
 def permutation(fabric: Fabric, *, size: str | int = "64MiB", seed: int = 0) -> Traffic:
     """Every GPU sends `size` to exactly one GPU of another node, each receives from exactly one."""
     if fabric.nodes < 2:
@@ -83,6 +86,7 @@ def permutation(fabric: Fabric, *, size: str | int = "64MiB", seed: int = 0) -> 
     return _traffic(fabric, matrix)
 
 
+@typed
 def incast(fabric: Fabric, *, size: str | int = "1MiB", target: int = 0, seed: int = 0) -> Traffic:
     """Every GPU sends `size` to GPU `target`."""
     count = _count(fabric)
@@ -93,6 +97,7 @@ def incast(fabric: Fabric, *, size: str | int = "1MiB", target: int = 0, seed: i
     return _traffic(fabric, matrix)
 
 
+@typed
 def hot_node(
     fabric: Fabric, *, size: str | int = "1MiB", node: int = 0, factor: float = 4.0, seed: int = 0
 ) -> Traffic:
@@ -127,6 +132,7 @@ def _popular(fabric: Fabric, popularity: Floats, mean: str | int, dice: Dice) ->
     return _traffic(fabric, matrix)
 
 
+@typed
 def zipf(
     fabric: Fabric, *, mean: str | int = "256KiB", skew: float = 0.8, seed: int = 0
 ) -> Traffic:
@@ -136,6 +142,7 @@ def zipf(
     return _popular(fabric, popularity[dice.permutation(count)], mean, dice)
 
 
+@typed
 def dirichlet(
     fabric: Fabric, *, mean: str | int = "256KiB", concentration: float = 1.0, seed: int = 0
 ) -> Traffic:
@@ -147,6 +154,7 @@ def dirichlet(
     return _popular(fabric, dice.dirichlet(alike), mean, dice)
 
 
+@typed
 def sparse(
     fabric: Fabric,
     *,
@@ -163,6 +171,7 @@ def sparse(
     return _traffic(fabric, matrix)
 
 
+@typed
 def rails_sparse(
     fabric: Fabric,
     *,
@@ -171,8 +180,8 @@ def rails_sparse(
     per_gpu: str | int = "64MiB",
     seed: int = 0,
 ) -> Traffic:
-    """A share `sparsity` of the pairs of GPUs is silent, and a GPU sends `per_gpu` bytes on average
-    whatever that share is.
+    """A share `sparsity` of the pairs of GPUs is silent, and a GPU has `per_gpu` bytes on average
+    whatever that share is: it keeps one of R parts, of R GPUs, for itself and sends the others.
 
     RailS reports sparse traffic and not its generator: that receivers' popularity falls as rank **
     -skew in random order and pairs vary by a factor from 0.5 to 1.5 (`sparse`) is ours.
@@ -182,6 +191,7 @@ def rails_sparse(
     return sparse(fabric, mean=mean, zeros=sparsity, skew=skew, seed=seed)
 
 
+@typed
 def moe(
     fabric: Fabric,
     *,
@@ -219,6 +229,7 @@ def moe(
     return Traffic.from_matrix(matrix * parse_bytes(hidden), fabric)
 
 
+@typed
 def birkhoff(
     fabric: Fabric,
     *,

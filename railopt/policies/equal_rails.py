@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
-from railopt.base.kernels import kernel, part
-from railopt.policies.by_size import WordLayout, sorted_words
+from railopt.base.kernels import PASSES_S, kernel, part
+from railopt.policies.by_size import WordLayout, ranks, sorted_words
 from railopt.policies.common import Columns
 
 __all__ = ["fits", "lpt"]
@@ -34,7 +34,7 @@ def lpt(chunks: Columns, senders: int, rails: int, rail: Array) -> None:
     _lpt(chunks, layout, (rails - 1).bit_length(), senders, rails, rail)
 
 
-@kernel
+@kernel(element_s=PASSES_S)
 def _lpt(
     chunks: Columns, layout: WordLayout, load_at: int, senders: int, rails: int, rail: Array
 ) -> None:
@@ -44,7 +44,15 @@ def _lpt(
     _least_loaded(words, layout, load_at, seen, rails, rail)
 
 
-@part
+def _in_turn_by_numpy(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
+    """`_largest_in_turn` for Python."""
+    rows = np.flatnonzero(chunks.size == chunks.largest)
+    rank, count = ranks(chunks.src[rows], senders)
+    rail[rows] = rank % rails
+    return count
+
+
+@part(numpy=_in_turn_by_numpy)
 def _largest_in_turn(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
     """Chunks of the largest size go round each sender's rails; how many each had, int64
     [senders].

@@ -83,7 +83,17 @@ class UnitPlaces(NamedTuple):
     hosts: Hosts
 
 
-@kernel
+def _begin_by_numpy(units: SpillUnits, costs: Costs, inside: UnitPlaces, rail: Array) -> None:
+    """`begin` for Python."""
+    away = ~inside.near[inside.gpu]
+    moves = away.astype(np.int16) - inside.needed @ inside.near
+    worse = (moves - moves.min(axis=1, keepdims=True)) * MOVE + away
+    dead = (costs.tx[units.src] == 0) | (costs.rx[units.dst] == 0)
+    units.grade[:] = np.where(dead, -1, worse)
+    rail[:] = np.where(dead, np.int64(STEEP), worse).argmin(axis=1)
+
+
+@kernel(numpy=_begin_by_numpy)
 def begin(units: SpillUnits, costs: Costs, inside: UnitPlaces, rail: Array) -> None:
     """Fill in the grades, and put each unit on its best rail.
 
@@ -105,7 +115,7 @@ def _alive(costs: Costs) -> bool:
     return alive
 
 
-@part(inline="always")
+@part
 def _reaches(inside: UnitPlaces, c: int, n: int) -> bool:
     """Whether a GPU that needs unit `c` is near rail `n`."""
     found, hosts = False, inside.hosts
@@ -134,7 +144,17 @@ def _begin(units: SpillUnits, costs: Costs, inside: UnitPlaces, alive: bool, c: 
     return best
 
 
-@kernel
+def _times_by_numpy(units: SpillUnits, costs: Costs, rail: Array) -> tuple[Array, Array]:
+    """`times` for Python."""
+    busy = []
+    for node, cost in ((units.src, costs.tx), (units.dst, costs.rx)):
+        nic = node * cost.shape[1] + rail
+        busy.append(np.zeros(cost.size, np.int64))
+        np.add.at(busy[-1], nic, units.size * cost.ravel()[nic])
+    return busy[0], busy[1]
+
+
+@kernel(numpy=_times_by_numpy)
 def times(units: SpillUnits, costs: Costs, rail: Array) -> tuple[Array, Array]:
     """int64 [nodes * rails] of the senders' and of the receivers' NICs: how long each is busy."""
     rails = costs.tx.shape[1]
@@ -146,13 +166,13 @@ def times(units: SpillUnits, costs: Costs, rail: Array) -> tuple[Array, Array]:
     return sent, received
 
 
-@part(inline="always")
+@part
 def _price(over: int, up: int, down: int) -> int:
     """The price of a byte at a time `over` the window's foot: over * 2**up / 2**down."""
     return min(over >> down, STEEP) << up
 
 
-@part(inline="always")
+@part
 def _change(
     units: SpillUnits, costs: Costs, busy: tuple[Array, Array], c: int, n: int, rail: Array
 ) -> None:
@@ -187,7 +207,7 @@ def least_time(sent: Array, received: Array, costs: Costs) -> int:
     return found
 
 
-@kernel
+@kernel(element_s=7e-6)
 def press(
     units: SpillUnits, costs: Costs, busy: tuple[Array, Array], kept: int, rail: Array
 ) -> None:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array
-from railopt.base.kernels import kernel, part
+from railopt.base.arrays import Array, Ints
+from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.policies.common import Costs
 from railopt.policies.spill_rails import SpillUnits
 
@@ -33,19 +33,10 @@ class SwapState(NamedTuple):
     rail: Array
 
 
-@part
-def _by_node(node: Array, nodes: int) -> tuple[Array, Array]:
-    """(units, first): the units of node k are units[first[k] : first[k + 1]]."""
-    first = np.zeros(nodes + 1, np.int64)
-    for c in range(node.size):
-        first[node[c] + 1] += 1
-    for k in range(nodes):
-        first[k + 1] += first[k]
-    units, filled = np.empty(node.size, np.int64), first[:-1].copy()
-    for c in range(node.size):
-        units[filled[node[c]]] = c
-        filled[node[c]] += 1
-    return units, first
+def _by_node(node: Array, nodes: int) -> list[Ints]:
+    """The units of each node."""
+    order = np.argsort(node, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(node, minlength=nodes))[:-1])
 
 
 @part
@@ -86,7 +77,7 @@ def _change_places(state: SwapState, c: int, d: int) -> None:
     rail[c], rail[d] = m, n
 
 
-@part
+@kernel(element_s=PASSES_S / 10)  # since `LOOKS` ends it
 def _exchange(state: SwapState, some: Array, full: int, kept: int, sends: bool) -> bool:
     """Make rail `full` of the node that sends (or receives) the units `some` less busy: one of them
     goes to a rail with room, or changes places with a smaller one there, at the fewest further
@@ -129,18 +120,16 @@ def _exchange(state: SwapState, some: Array, full: int, kept: int, sends: bool) 
     return True
 
 
-@kernel
 def relieve(state: SwapState, kept: int) -> None:
     """Exchange units as long as that helps NICs that are busy for longer than `kept`."""
     nodes, rails = state.costs.tx.shape
     for sends in (True, False):
-        units, first = _by_node(state.units.src if sends else state.units.dst, nodes)
+        units = _by_node(state.units.src if sends else state.units.dst, nodes)
         busy = state.sent if sends else state.received
-        for nic in range(nodes * rails):
-            k = nic // rails
+        for nic in np.flatnonzero(busy > kept).tolist():  # no other NIC gets longer than that
+            k, n = divmod(nic, rails)
             for _ in range(EXCHANGES):
-                some = units[first[k] : first[k + 1]]
-                if busy[nic] <= kept or not _exchange(state, some, nic % rails, kept, sends):
+                if busy[nic] <= kept or not _exchange(state, units[k], n, kept, sends):
                     break
 
 
@@ -183,15 +172,18 @@ def _trade(state: SwapState, some: Array, i: int, kept: int) -> bool:
 
 
 @kernel
+def _trade_all(state: SwapState, some: Array, kept: int) -> int:
+    """`_trade` for each of the units `some` that could be moved less; how many changed places."""
+    changed = 0
+    for i in range(some.size):
+        if state.units.grade[some[i], state.rail[some[i]]] > 0:
+            changed += _trade(state, some, i, kept)
+    return changed
+
+
 def trade_home(state: SwapState, kept: int) -> int:
     """One round in which units change places with others of their sender, so that fewer bytes are
     moved and no NIC is busy for longer than `kept`; how many did.
     """
-    units, first = _by_node(state.units.src, state.costs.tx.shape[0])
-    changed = 0
-    for k in range(state.costs.tx.shape[0]):
-        some = units[first[k] : first[k + 1]]
-        for i in range(some.size):
-            if state.units.grade[some[i], state.rail[some[i]]] > 0:
-                changed += _trade(state, some, i, kept)
-    return changed
+    units = _by_node(state.units.src, len(state.costs.tx))
+    return sum(_trade_all(state, some, kept) for some in units)

@@ -10,7 +10,7 @@ Loops throughout, and few of them: numba takes seconds to compile what numpy doe
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def improve(
     was = before.view(np.int8)
     ints = [np.zeros(size, np.int64) for size in (experts, experts, len(owner))]
     floats = [np.zeros(size) for size in (experts, experts, gpus)]
-    follows = *ints, *floats, np.zeros(gpus, np.int64)
+    follows: tuple[Any, ...] = (*ints, *floats, np.zeros(gpus, np.int64))
     moves = np.zeros(len(rows), np.int64)
     for row, slots in enumerate(rows.astype(np.int64)):
         held = np.zeros((experts, gpus), np.int8)

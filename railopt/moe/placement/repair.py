@@ -147,7 +147,7 @@ def _stepwise(
         _step_on(made, loads, everyone, held, (few, clean, np.full(layers, few.moves or 0)))
         return made, np.ones(layers, np.bool_)
     size, left = gpus // nodes, np.full(layers, few.moves or 0)
-    on_node: Bools = held.reshape(layers, groups, -1, nodes, size).any(axis=(2, 4))
+    on_node = np.asarray(held.reshape(layers, groups, -1, nodes, size).any(axis=(2, 4)))
     apart: Bools = (on_node.sum(axis=2) == 1).all(axis=1)
     for node in range(nodes):
         known = np.repeat(on_node[:, :, node], experts // groups, axis=1)

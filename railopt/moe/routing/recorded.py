@@ -142,7 +142,7 @@ def _chosen(text: str, known: list[int], name: str) -> list[list[int]]:
         near = sorted(sorted(known, key=lambda one: abs(one - number))[:4])
         raise InputError(
             f"{name} {number} was not recorded: expected one of {len(known)}, as {near}, or -1, "
-            f"the last, or sum; gap takes all, too"
+            f"the last, all or sum"
         )
     return [[known.index(number)]]
 
@@ -180,7 +180,7 @@ def _assumed(
         said.append(
             f"{dispatches[0].name} of {steps} steps x {layers} layers; another one: "
             f"{path}:step={trace.iterations[0]},layer={trace.layers[-1]}, "
-            f"or sum; gap takes all, too"
+            f"or sum; gap, frontier, compare and convert take all, too"
         )
     if not trace.model_dim and not {"model", "hidden"} & set(options):
         said.append(f"{format_bytes(size)} per token assumed: hidden=..., or model=...")
