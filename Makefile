@@ -52,7 +52,7 @@ test-lowest:                    ## tests that lean on dependencies, slow ones le
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/lowest/numba"
 test-brute-force: $(VENV)/.test ## INSTANCES=10000 tiny instances against brute force: never a wrong "proved"
 	RAILOPT_INSTANCES=$(INSTANCES) $(PY) -m pytest tests/property/test_coupled_brute_force.py \
-	  tests/property/test_joint.py tests/property/test_local_solver.py \
+	  tests/property/test_joint.py tests/property/test_joint_optimum.py tests/property/test_local_solver.py \
 	  tests/property/test_moving_brute_force.py
 lint: $(VENV)/.lint             ## ruff (rules, and the format at 100 columns) and mypy --strict
 	$(VENV)/bin/ruff check railopt tests experiments proofs docs/hooks.py examples
