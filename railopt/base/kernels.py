@@ -295,8 +295,7 @@ def _register(name: Any, function: Callable[..., Any], options: dict[str, Any]) 
     from numba.extending import overload
 
     kept = {key: value for key, value in options.items() if key != "nogil"}
-    inline = kept.pop("inline", "never")
-    overload(name, jit_options=kept, strict=False, inline=inline)(lambda *args, **kwargs: function)
+    overload(name, jit_options=kept, strict=False)(lambda *args, **kwargs: function)
 
 
 def _numba() -> Any:

@@ -15,7 +15,7 @@ from tests.bench import Row
 TRACE = str(Path(__file__).parents[2] / "experiments" / "traces" / "gpt16-top2.npz")
 TRAFFIC = "convert moe:skew=0.8 traffic.npz"  # 8 nodes of 8 rails
 COMMANDS = {
-    "demo": (2.5, "demo --force"),
+    "demo": (2.5, "demo"),
     "gap": (2.5, "gap traffic.npz"),
     "gap of few policies": (
         2.5,

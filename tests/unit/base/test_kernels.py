@@ -137,10 +137,11 @@ def test_a_cache_folder_that_cannot_be_made_is_one_line(compiled: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [b"", None, b"no index at all"])
-@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize(
+    ("suffix", "damage"), [("nbi", b"no index at all"), ("nbi", None), ("nbc", b""), ("nbc", None)]
+)
 def test_damaged_files_in_the_cache_are_one_line(
-    compiled: Path, tmp_path: Path, damage: bytes | None, suffix: str
+    compiled: Path, tmp_path: Path, suffix: str, damage: bytes | None
 ) -> None:
     folder = shutil.copytree(compiled, tmp_path / "copy")
     (file,) = (file for file in cached(folder) if file.suffix == f".{suffix}")
@@ -271,6 +272,18 @@ def test_a_part_is_itself_for_python() -> None:
         return a + 1
 
     assert part(one) is one
-    assert part(inline="always")(one) is one
+    assert part(error_model="numpy")(one) is one
     assert kernel(one).plain is one
     assert kernel(nogil=True)(one)(np.int64(2)) == 3
+
+
+def test_python_may_run_something_else() -> None:
+    def one(a: int) -> int:
+        return a + 1
+
+    def other(a: int) -> int:
+        return -a
+
+    assert part(numpy=other)(one) is other
+    assert part(numpy=other)(one).plain is one
+    assert kernel(numpy=other)(one)(np.int64(2)) == -2
