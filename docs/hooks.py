@@ -61,7 +61,6 @@ ROOMS = {
         "model.traffic",
         "model.chunks",
         "model.plan",
-        "model.moves",
         "evidence.bracket",
         "evidence.certificate",
     ],
@@ -72,7 +71,6 @@ ROOMS = {
         "cuda.planner",
         "moe.micro.device",
         "model.workloads",
-        "model.sources",
         "answers.convert",
     ],
     "Gaps, bounds and checks": [

@@ -134,8 +134,7 @@ def _solved(
     report: Callable[[Progress], None] | None,
 ) -> Outcome:
     """What the solver finds in its time, beginning with a plan and a bound."""
-    from railopt.solver.coupled.race import Race
-    from railopt.solver.coupled.solve import run_race
+    from railopt.solver.coupled.race import Race, run_race
 
     race = Race(start.fabric, start.chunks, limit_s, seed, report=report)
     race.lift_closed(first)
@@ -223,11 +222,11 @@ def _planned(
     """
     from railopt.solver.coupled.race import Progress
 
-    began, value, plans = time.perf_counter(), None, list[Plan]()
+    value, plans = None, list[Plan]()
 
     def tell(bound: Fraction | None, stage: str) -> None:
         if report is not None:
-            report(Progress(time.perf_counter() - began, value, bound, stage))
+            report(Progress(value, bound, stage))
 
     tell(None, "chunks")
     chunks = traffic.chunks(size)

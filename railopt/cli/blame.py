@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 
 from railopt.answers.blame import CAUSES, PARTS, Blame, blame, blame_counted
-from railopt.base.tables import Quantity, duration, percent, rate, size
+from railopt.base.units import Quantity, duration, percent, rate, size
 from railopt.cli.common import (
+    FORMATS_HELP,
     Idle,
     Output,
+    add_figure_arguments,
     add_output_arguments,
+    figure_width,
     listed,
     note,
     output_of,
     print_json,
+    title_of,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.cli.launching import number_from
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan

@@ -14,17 +14,19 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, NoReturn
 
-from railopt.base.arrays import kind_of
+from railopt.base.arrays import check_targets, kind_of
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS, Rows, lines, pick, render
 from railopt.base.units import MAX_CHARACTERS, parse_integer
 from railopt.cli.parsing import screen, wrapped
-from railopt.model import sources
+from railopt.model import workloads
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
 from railopt.model.tokens import Tokens
 from railopt.model.topology import describes_node
 from railopt.model.traffic import Traffic
 from railopt.model.workloads import BYTES, WORKLOADS
+from railopt.report.saving import figure_format
+from railopt.report.style import PAGE, WIDTHS, parse_width
 
 __all__ = [
     "BYTES_HELP",
@@ -170,14 +172,14 @@ def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
 
 def traffic_from(text: str, fabric: Fabric) -> Traffic:
     """The same, of bytes between GPUs alone."""
-    found = demand_from(text, fabric) if sources.trace_file(text) else None
-    return found if isinstance(found, Traffic) else sources.traffic_from(text, fabric)
+    found = demand_from(text, fabric) if workloads.trace_file(text) else None
+    return found if isinstance(found, Traffic) else workloads.traffic_from(text, fabric)
 
 
 def demands_from(text: str, fabric: Fabric) -> dict[str, Traffic | Tokens]:
     """By name, as many dispatches as the text asks of a routing trace; else one without a name."""
-    if sources.trace_file(text) is None:
-        return {"": sources.demand_from(text, fabric)}
+    if workloads.trace_file(text) is None:
+        return {"": workloads.demand_from(text, fabric)}
     from railopt.moe.routing.recorded import dispatches_from
 
     made = dispatches_from(text, fabric)
@@ -437,3 +439,53 @@ def note(text: str) -> None:
     """Print one line to stderr, wrapped where that is a terminal."""
     line = printable(text, 2000)
     print(wrapped(line) if sys.stderr.isatty() else line, file=sys.stderr)
+
+
+FORMATS_HELP = ".svg, .pdf or .png"
+
+
+def add_figure_arguments(parser: argparse.ArgumentParser) -> None:
+    """--width and --title."""
+    add_width_argument(parser)
+    parser.add_argument(
+        "--title", help='title of the figure, instead of the usual one; "" leaves it out'
+    )
+
+
+def add_width_argument(parser: argparse.ArgumentParser) -> None:
+    """--width."""
+    inches = ", ".join(f"{name} ({width} in)" for name, width in WIDTHS.items())
+    parser.add_argument(
+        "--width",
+        metavar="column|page|INCHES",
+        help=f"how wide the figure is printed: {inches} or inches (default page)",
+    )
+
+
+def title_of(args: argparse.Namespace, usual: str = "") -> str:
+    """The title of the figure: as --title gives it, else the usual one."""
+    text = usual if args.title is None else args.title
+    return "\n".join(printable(line, 1000) for line in text.split("\n"))
+
+
+def width_of(args: argparse.Namespace) -> float:
+    """Inches of the figure."""
+    if args.width is None:
+        return PAGE
+    try:
+        return parse_width(args.width)
+    except InputError as error:
+        raise InputError(f"--width {error}") from error
+
+
+def figure_width(
+    args: argparse.Namespace, flag: str, *, check: bool = True, also: str = ""
+) -> float:
+    """The same, where `flag` names its file: an unknown suffix is refused (`also` says what else
+    the file could be), and with `check` what stands in the way.
+    """
+    width, path = width_of(args), getattr(args, flag)
+    if path is not None:
+        figure_format(path, also)
+        check_targets(path if check else None, force=args.force)
+    return width

@@ -9,22 +9,24 @@ from typing import Any
 from railopt.answers.compare import Comparison, changes_text, compare
 from railopt.answers.outliers import median_rate
 from railopt.base.errors import Infeasible, InputError
-from railopt.base.tables import duration, percent
-from railopt.base.units import format_time
+from railopt.base.units import duration, format_time, percent
 from railopt.cli.common import (
+    FORMATS_HELP,
     TRAFFIC_HELP,
     Idle,
     Output,
+    add_figure_arguments,
     add_output_arguments,
     demand_from,
     described_fabric,
+    figure_width,
     integer,
     listed,
     note,
     output_of,
     print_json,
+    title_of,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.model.fabric import Fabric, parse_nics
 from railopt.policies import KNOWN, POLICIES
 

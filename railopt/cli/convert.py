@@ -15,9 +15,9 @@ from railopt.cli.common import (
     note,
     traffic_from,
 )
-from railopt.model.sources import trace_file
 from railopt.model.topology import describes_node
 from railopt.model.traffic import Traffic
+from railopt.model.workloads import trace_file
 
 EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything
 else is an nccl-tests alltoallv matrix.

@@ -9,15 +9,18 @@ import numpy as np
 
 from railopt.answers.gap import gap
 from railopt.base.errors import printable
-from railopt.base.tables import duration, percent, size
+from railopt.base.units import duration, percent, size
 from railopt.cli.common import (
+    FORMATS_HELP,
     Idle,
     Output,
+    add_figure_arguments,
     add_output_arguments,
+    figure_width,
     output_of,
     print_json,
+    title_of,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.workloads import moe

@@ -7,14 +7,17 @@ import argparse
 from railopt.answers.outliers import outlier_lines, outliers
 from railopt.base.errors import InputError
 from railopt.cli.common import (
+    FORMATS_HELP,
     Idle,
     add_fabric_arguments,
+    add_figure_arguments,
     described_by,
+    figure_width,
     integer,
     note,
     print_json,
+    title_of,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.report.node import node_figure, node_lines
 from railopt.report.saving import save_figure
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import argparse
 
 from railopt.answers.frontier import DEFAULT_POLICIES, Frontier, frontier
-from railopt.base.tables import Quantity, duration, percent, size
-from railopt.base.units import parse_time, seconds
+from railopt.base.units import Quantity, duration, parse_time, percent, seconds, size
 from railopt.cli.common import (
+    FORMATS_HELP,
     TRAFFIC_HELP,
     Idle,
     add_fabric_arguments,
+    add_figure_arguments,
     add_output_arguments,
     demand_from,
     fabric_from,
+    figure_width,
     listed,
     note,
     output_of,
     print_json,
+    title_of,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.policies import KNOWN
 
 EPILOG = """examples:

@@ -21,24 +21,26 @@ from railopt.answers.gap import (
 )
 from railopt.base.arrays import kind_of
 from railopt.base.errors import CheckFailed, InputError, RailoptError, printable
-from railopt.base.tables import Quantity, duration, percent, size
-from railopt.base.units import format_time, parse_time, seconds
+from railopt.base.units import Quantity, duration, format_time, parse_time, percent, seconds, size
 from railopt.cli.common import (
     FABRIC_FLAGS,
+    FORMATS_HELP,
     TRAFFIC_HELP,
     Idle,
     Output,
     add_fabric_arguments,
+    add_figure_arguments,
     add_output_arguments,
     demands_from,
     fabric_from,
+    figure_width,
     listed,
     note,
     output_of,
     print_json,
     seed,
+    title_of,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.cli.progress import show, stage
 from railopt.policies import KNOWN
 

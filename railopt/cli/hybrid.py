@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 
 from railopt.base.errors import InputError
-from railopt.base.tables import duration, rate
-from railopt.base.units import format_bytes, format_time, parse_integer
+from railopt.base.units import duration, format_bytes, format_time, parse_integer, rate
 from railopt.cli.common import (
+    FORMATS_HELP,
     Idle,
     Output,
+    add_figure_arguments,
     add_output_arguments,
+    figure_width,
     note,
     output_of,
     print_json,
+    title_of,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.moe.hybrid import spec
 from railopt.moe.hybrid.answer import HybridAnswer, answer
 

@@ -8,8 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from railopt.base.arrays import check_suffix, check_targets, write_atomic
-from railopt.base.tables import duration, size
-from railopt.base.units import parse_bytes
+from railopt.base.units import duration, parse_bytes, size
 from railopt.cli.common import (
     Idle,
     add_fabric_arguments,

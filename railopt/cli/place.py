@@ -8,21 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 from railopt.base.arrays import check_targets
 from railopt.base.errors import InputError, printable
-from railopt.base.tables import Quantity, duration, percent, size
 from railopt.base.units import (
+    Quantity,
+    duration,
     format_bytes,
     parse_bytes,
     parse_integer,
     parse_number,
     parse_time,
+    percent,
     seconds,
+    size,
 )
 from railopt.cli.common import (
+    FORMATS_HELP,
     Idle,
     Output,
     add_fabric_arguments,
+    add_figure_arguments,
     add_output_arguments,
     fabric_from,
+    figure_width,
     given,
     integer,
     listed,
@@ -31,8 +37,8 @@ from railopt.cli.common import (
     positive,
     print_json,
     refuse_idle,
+    title_of,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.cli.progress import stage
 
 if TYPE_CHECKING:

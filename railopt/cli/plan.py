@@ -6,7 +6,7 @@ import argparse
 
 from railopt.answers.gap import gap
 from railopt.base.arrays import check_suffix, check_targets
-from railopt.base.tables import duration, percent, size
+from railopt.base.units import duration, percent, size
 from railopt.cli.common import (
     TRAFFIC_HELP,
     Idle,

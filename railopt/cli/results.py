@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from railopt.base.errors import InputError, did_you_mean, printable
-from railopt.base.tables import Quantity, duration, percent
-from railopt.base.units import parse_number, quoted
+from railopt.base.units import Quantity, duration, parse_number, percent, quoted
 from railopt.cli.common import (
+    FORMATS_HELP,
     Idle,
     Output,
+    add_figure_arguments,
     add_format_arguments,
+    figure_width,
     note,
     output_of,
     print_json,
+    title_of,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.report.rows import checked
 from railopt.report.swept import ordered, parameters, swept, without
 from railopt.report.verdict import names

@@ -11,8 +11,7 @@ import time
 from railopt.base.arrays import check_suffix, check_targets, kind_of, write_atomic
 from railopt.base.errors import InputError
 from railopt.base.kernels import compiling_s
-from railopt.base.tables import percent, size
-from railopt.base.units import format_bytes, format_time, parse_time, seconds
+from railopt.base.units import format_bytes, format_time, parse_time, percent, seconds, size
 from railopt.cli.common import (
     BYTES_HELP,
     FABRIC_FLAGS,

@@ -8,10 +8,17 @@ from typing import Any
 
 from railopt.base.arrays import check_targets, kind_of
 from railopt.base.errors import InputError
-from railopt.base.tables import Quantity, duration, size
-from railopt.base.units import format_time, parse_number, parse_time, seconds
+from railopt.base.units import (
+    Quantity,
+    duration,
+    format_time,
+    parse_number,
+    parse_time,
+    seconds,
+    size,
+)
 from railopt.cli import common
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.cli.common import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic

@@ -7,8 +7,7 @@ from functools import partial
 
 from railopt.base.arrays import check_suffix, check_targets, kind_of
 from railopt.base.errors import BackendError, NotProved
-from railopt.base.tables import Quantity, duration, percent, size
-from railopt.base.units import parse_time, seconds
+from railopt.base.units import Quantity, duration, parse_time, percent, seconds, size
 from railopt.cli.common import (
     FABRIC_FLAGS,
     TRAFFIC_HELP,
@@ -81,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Solve, print, save; the exit code."""
-    from railopt.solver.coupled.solve import solve
+    from railopt.solver.coupled.race import solve
     from railopt.solver.program.files import write_model
 
     check_suffix(args.output, "plan")

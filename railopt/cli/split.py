@@ -7,8 +7,7 @@ from typing import Any
 
 from railopt.base.arrays import check_targets
 from railopt.base.errors import InputError, printable
-from railopt.base.tables import Quantity, size
-from railopt.base.units import parse_bytes, parse_number, parse_time, seconds
+from railopt.base.units import Quantity, parse_bytes, parse_number, parse_time, seconds, size
 from railopt.cli.common import (
     Idle,
     add_fabric_arguments,

@@ -6,21 +6,23 @@ import argparse
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from railopt.base.tables import Quantity, duration
-from railopt.base.units import PS_PER_S
+from railopt.base.units import PS_PER_S, Quantity, duration
 from railopt.cli.common import (
+    FORMATS_HELP,
     Idle,
     add_fabric_arguments,
+    add_figure_arguments,
     add_output_arguments,
     fabric_from,
+    figure_width,
     integer,
     listed,
     note,
     output_of,
     positive,
     print_json,
+    title_of,
 )
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.cli.progress import stage
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import pytest
 import railopt
 from railopt import Chunks, Fabric, Plan
 from railopt.base.errors import InputError
-from railopt.solver.coupled.solve import solve
+from railopt.solver.coupled.race import solve
 from railopt.solver.program.backends import BACKENDS, Backend
 from railopt.solver.program.files import write_model
 from railopt.solver.program.program import build

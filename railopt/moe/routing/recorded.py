@@ -22,8 +22,8 @@ import numpy as np
 from railopt.base.errors import InputError, did_you_mean, printable
 from railopt.base.units import format_bytes, parse_bytes, parse_integer, quoted
 from railopt.model.fabric import Fabric
-from railopt.model.sources import trace_file
 from railopt.model.traffic import Traffic
+from railopt.model.workloads import trace_file
 from railopt.moe.placement.files import read_location
 from railopt.moe.placement.placement import Placement
 from railopt.moe.presets import preset

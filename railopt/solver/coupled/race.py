@@ -1,4 +1,9 @@
-"""The state of one coupled solve: the best plan and bound so far, and the clock."""
+"""All senders and receivers at once: the best plan and bound so far, and the clock.
+
+The steps are those of `steps.py`, or one foreign back-end (`ask.py`); both are imported only once
+an interrupt can no longer lose what is known.  `shared_out` and `first_bound` need no kernel: they
+are the answer where an interrupt comes in the first moment, or a kernel can't run.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +14,31 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from railopt.base.arrays import Rails
-from railopt.evidence.bounds import Bound, Witness
+import numpy as np
+
+from railopt.base.arrays import Rails, by_key, require_type, whole_number
+from railopt.base.errors import InputError
+from railopt.base.kernels import compile_mode
+from railopt.base.units import INT64_MAX, parse_number, quoted
+from railopt.evidence.bounds import Bound, Witness, average, lower_bound, node_sizes
 from railopt.evidence.bracket import Bracket, Status
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.policies.common import make_plan
-from railopt.solver.coupled.fallback import SHARES, first_bound, shared_out
-from railopt.solver.local.deadline import Deadline, Now, wall_s
+from railopt.model.plan import SIDES, Plan
+from railopt.policies.common import check_alive, make_plan
+from railopt.solver.local.deadline import Deadline, Now, time_limit, wall_s
 from railopt.solver.outcome import INTERRUPTED, Outcome
+from railopt.solver.program.backends import BACKENDS
 
 if TYPE_CHECKING:
     from railopt.solver.coupled.search import Cells
 
 
 class Progress(NamedTuple):
-    """Where a race stands: seconds since its start, the best value and bound in seconds (None where
-    none is known), and what is at work.
+    """Where a race stands: the best value and bound in seconds (None where none is known), and what
+    is at work.
     """
 
-    time_s: float
     value: Fraction | None
     bound: Fraction | None
     stage: str
@@ -155,7 +165,7 @@ class Race:
     def tell(self, stage: str) -> None:
         if self.report is not None:
             value = None if self.rail is None else self.value
-            self.report(Progress(self.time_s, value, self.bound or None, stage))
+            self.report(Progress(value, self.bound or None, stage))
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -188,3 +198,124 @@ class Race:
 
 
 NOTHING: Witness = {"kind": "node", "node": 0, "side": "send", "witness": {"kind": "average"}}
+
+
+def solve(
+    fabric: Fabric,
+    chunks: Chunks,
+    limit_s: float = 10.0,
+    backend: str = "native",
+    *,
+    seed: int = 0,
+    tolerance: Fraction | float = 0,
+    start: Plan | None = None,
+    report: Callable[[Progress], None] | None = None,
+) -> Outcome:
+    """The best plan within `limit_s` seconds, the best bound, and how they are known.
+
+    backend    "native", or one foreign solver with the plain integer program: "cpsat", "highs",
+               "scipy"
+    tolerance  stop when (value - bound) / bound is at most this; 0 stops at the optimum only
+    start      a plan of these chunks that is known already
+    report     called with a Progress whenever value or bound improve, or a longer step begins
+
+    The time in which kernels are compiled or loaded does not count.  An interrupt (Ctrl-C) ends the
+    race; the best so far is returned, with "interrupted" among the notes.  So are steps that
+    failed: what the others know stays.  Infeasible is raised where some chunk has no living rail.
+    """
+    require_type(chunks, Chunks, "chunks", "chunks, e.g. traffic.chunks('1MiB')")
+    require_type(fabric, Fabric, "fabric", "a Fabric")
+    require_type(start, Plan | None, "start", "a Plan")
+    if report is not None and not callable(report):
+        raise InputError(f"report = {quoted(report)}: expected a function of a Progress")
+    seed = whole_number(seed, "seed", 0, INT64_MAX)
+    close = parse_number(tolerance, "tolerance")
+    if close < 0:
+        raise InputError(f"a tolerance of {quoted(tolerance)}: expected at least 0")
+    race = Race(fabric, chunks, time_limit(limit_s), seed, close, report)
+    return run_race(race, backend, start)
+
+
+def run_race(race: Race, backend: str = "native", start: Plan | None = None) -> Outcome:
+    """As `solve`, for a race with a clock or a bound of its own."""
+    fabric, chunks = race.fabric, race.chunks
+    compile_mode()  # a wrong RAILOPT_COMPILE is an error, and no step that failed
+    if backend not in ("native", *BACKENDS):
+        raise InputError(
+            f"unknown back-end {quoted(backend)}; known: native, {', '.join(BACKENDS)}"
+        )
+    if not race.limit_s > 0:
+        raise InputError(f"a time limit of {race.limit_s} s: expected more than 0")
+    check_alive(fabric, chunks)
+    if not len(chunks):
+        race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
+        return race.outcome()
+    if start is not None:
+        if start.fabric != fabric or start.chunks != chunks:
+            raise InputError("the plan to start from is of another fabric or other chunks")
+        race.offer(start.rail, start.makespan, start.policy)
+    with race.running():
+        from railopt.solver.coupled import ask, steps
+
+        race.began = race.clock()  # imports, of numba for one, are not part of the limit
+        if not race.bound:
+            steps.guarded(race, _closed_form)
+        if backend == "native":
+            steps.native(race)
+        else:
+            ask.foreign(race, backend)
+    return race.outcome()
+
+
+def _closed_form(race: Race) -> None:
+    """The best closed-form bound of all nodes, which every back-end begins with."""
+    race.lift_closed(lower_bound(race.fabric, race.chunks))
+
+
+GOLDEN = 0.6180339887498949  # turns the first rail of each pair of nodes, evenly
+SHARES = "shares of rates"
+
+
+def shared_out(fabric: Fabric, chunks: Chunks) -> Rails:
+    """int16 [C]: the bytes of each pair of nodes, laid end to end, are cut into shares of its
+    rails' rates, the slower end's; a chunk goes to the rail in whose share its middle lies.
+    """
+    pair = chunks.src.astype(np.int64) * fabric.nodes + chunks.dst
+    order = by_key(pair)
+    pairs, first, count = np.unique(pair[order], return_index=True, return_counts=True)
+    size = chunks.size[order].astype(np.float64)
+    ends = np.cumsum(size)
+    begin = (ends - size)[first]
+    whole = ends[first + count - 1] - begin
+    place = (ends - size / 2 - np.repeat(begin, count)) / np.repeat(whole, count)
+    rates = np.minimum(fabric.tx[pairs // fabric.nodes], fabric.rx[pairs % fabric.nodes])
+    share = np.cumsum(rates / rates.sum(axis=1, keepdims=True), axis=1)
+    last = fabric.rails - 1 - np.argmax(rates[:, ::-1] > 0, axis=1)  # whatever the sum rounds to
+    share[np.arange(fabric.rails) >= last[:, None]] = np.inf
+    place = (place + np.repeat(pairs * GOLDEN, count)) % 1.0
+    which = np.repeat(np.arange(len(pairs)), count)
+    rail = np.zeros(len(chunks), np.int16)
+    for n in range(fabric.rails - 1):
+        rail[order] += place >= share[which, n]
+    return rail
+
+
+def first_bound(fabric: Fabric, chunks: Chunks) -> tuple[Fraction, Witness]:
+    """The average bound, in seconds, of the node and side that has the most to carry for its
+    rates.
+    """
+    side, node = most_loaded(fabric, chunks)
+    sizes = node_sizes(fabric, chunks, side, node)
+    bound, witness = average(sizes, fabric.rates(side)[node].tolist())
+    return bound, {"kind": "node", "node": node, "side": side, "witness": witness}
+
+
+def most_loaded(fabric: Fabric, chunks: Chunks) -> tuple[str, int]:
+    """(side, node) with the most bytes for its rates."""
+    means = []
+    for side, ends in zip(SIDES, (chunks.src, chunks.dst), strict=True):
+        total = np.zeros(fabric.nodes, np.int64)
+        np.add.at(total, ends, chunks.size)
+        means.append(total / np.maximum(fabric.rates(side).sum(axis=1), 1))
+    row, node = divmod(int(np.argmax(means)), fabric.nodes)
+    return SIDES[row], node
