@@ -25,39 +25,8 @@ from railopt.model.tokens import Tokens
 from railopt.model.topology import describes_node
 from railopt.model.traffic import Traffic
 from railopt.model.workloads import BYTES, WORKLOADS
-from railopt.report.saving import figure_format
+from railopt.report.saving import figure_format, save_figure
 from railopt.report.style import PAGE, WIDTHS, parse_width
-
-__all__ = [
-    "BYTES_HELP",
-    "FABRIC_FLAGS",
-    "TRAFFIC_HELP",
-    "Idle",
-    "Output",
-    "add_fabric_arguments",
-    "add_format_arguments",
-    "add_output_arguments",
-    "demand_from",
-    "demands_from",
-    "described_by",
-    "described_fabric",
-    "fabric_from",
-    "fabric_given",
-    "flag",
-    "given",
-    "integer",
-    "listed",
-    "note",
-    "output_of",
-    "plan_given",
-    "positive",
-    "print_json",
-    "refuse_idle",
-    "screen",
-    "seed",
-    "traffic_from",
-    "wrapped",
-]
 
 _FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
 SUBJECTS = ("traffic", "what", "trace", "places", "spec")
@@ -123,8 +92,12 @@ def fabric_given(args: argparse.Namespace) -> bool:
     return any(getattr(args, name) not in (None, []) for name in FABRIC_FLAGS)
 
 
-def fabric_from(args: argparse.Namespace) -> Fabric:
-    """The fabric that the options describe."""
+def fabric_from(args: argparse.Namespace, *, rail_per_gpu: bool = False) -> Fabric:
+    """The fabric that the options describe; with `rail_per_gpu` as many rails as --gpus says, where
+    nothing else says it.
+    """
+    if rail_per_gpu and args.rails is None and args.gpus is not None and not args.fabric:
+        args.rails = args.gpus
     return described_by(args).fabric
 
 
@@ -489,3 +462,9 @@ def figure_width(
         figure_format(path, also)
         check_targets(path if check else None, force=args.force)
     return width
+
+
+def save_drawing(args: argparse.Namespace, flag: str, figure: Any) -> None:
+    """Save a figure where `flag` says, and say so."""
+    save_figure(figure, getattr(args, flag), force=args.force)
+    note(f"saved {getattr(args, flag)}")

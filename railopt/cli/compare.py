@@ -10,23 +10,7 @@ from railopt.answers.compare import Comparison, changes_text, compare
 from railopt.answers.outliers import median_rate
 from railopt.base.errors import Infeasible, InputError
 from railopt.base.units import duration, format_time, percent
-from railopt.cli.common import (
-    FORMATS_HELP,
-    TRAFFIC_HELP,
-    Idle,
-    Output,
-    add_figure_arguments,
-    add_output_arguments,
-    demand_from,
-    described_fabric,
-    figure_width,
-    integer,
-    listed,
-    note,
-    output_of,
-    print_json,
-    title_of,
-)
+from railopt.cli import common
 from railopt.model.fabric import Fabric, parse_nics
 from railopt.policies import KNOWN, POLICIES
 
@@ -43,11 +27,11 @@ faster on that fabric."""
 SHOWN, DRAWN = 8, 2  # NICs that are named in the answer, and in the title of the figure
 
 
-IDLE = (Idle("force width title", without=["figure"]),)
+IDLE = (common.Idle("force width title", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("traffic", metavar="TRAFFIC", help=TRAFFIC_HELP)
+    parser.add_argument("traffic", metavar="TRAFFIC", help=common.TRAFFIC_HELP)
     parser.add_argument(
         "--healthy",
         metavar="FABRIC",
@@ -55,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for name in ("nodes", "rails", "gpus"):
         parser.add_argument(
-            f"--{name}", type=integer, help=f"{name} of the healthy fabric (default: see below)"
+            f"--{name}",
+            type=common.integer,
+            help=f"{name} of the healthy fabric (default: see below)",
         )
     parser.add_argument("--link", help="rate of a healthy NIC (default: see below)")
     parser.add_argument(
@@ -75,29 +61,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", help=f"policies, with commas between them: {KNOWN} (default: all)"
     )
-    parser.add_argument("--figure", metavar="FILE", help=f"draw both times: {FORMATS_HELP}")
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
+    parser.add_argument("--figure", metavar="FILE", help=f"draw both times: {common.FORMATS_HELP}")
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """One row per policy; the exit code."""
-    width = figure_width(args, "figure")
+    width = common.figure_width(args, "figure")
     healthy, degraded = _fabrics(args)
-    chunks = demand_from(args.traffic, healthy).chunks(args.chunk)
-    policies = listed(args.policy, "--policy") or tuple(POLICIES)
+    chunks = common.demand_from(args.traffic, healthy).chunks(args.chunk)
+    policies = common.listed(args.policy, "--policy") or tuple(POLICIES)
     found = compare(healthy, degraded, chunks, policies)
     if args.format == "json":
-        print_json(found.as_dict())
+        common.print_json(found.as_dict())
     else:
-        _print(found, changes_text(healthy, degraded, SHOWN), output_of(args))
+        _print(found, changes_text(healthy, degraded, SHOWN), common.output_of(args))
     if args.figure:
         from railopt.report.comparison import comparison_figure
-        from railopt.report.saving import save_figure
 
-        title = title_of(args, f"{args.traffic}\n{changes_text(healthy, degraded, DRAWN)}")
-        save_figure(comparison_figure(found, title, width=width), args.figure, force=args.force)
-        note(f"saved {args.figure}")
+        title = common.title_of(args, f"{args.traffic}\n{changes_text(healthy, degraded, DRAWN)}")
+        common.save_drawing(args, "figure", comparison_figure(found, title, width=width))
     planned = all(found.best(name) is not None for name in ("healthy", "degraded"))
     return 0 if planned else Infeasible.exit_code
 
@@ -113,18 +97,18 @@ def _fabrics(args: argparse.Namespace) -> tuple[Fabric, Fabric]:
         degraded = Fabric.read(args.degraded)
         sizes = {name: getattr(degraded, name) for name in ("nodes", "rails", "gpus")}
         middle = f"{median_rate(degraded) * 8}b/s"
-        healthy = described_fabric(args, {**sizes, "link": middle}).fabric
+        healthy = common.described_fabric(args, {**sizes, "link": middle}).fabric
         if args.healthy is None and healthy.rails == degraded.rails:
             healthy = replace(degraded, tx=healthy.tx, rx=healthy.rx)
         return healthy, degraded
-    healthy = described_fabric(args, {"nodes": 8, "rails": 8}).fabric
+    healthy = common.described_fabric(args, {"nodes": 8, "rails": 8}).fabric
     try:
         return healthy, healthy.degraded(parse_nics(args.degrade))
     except InputError as error:
         raise InputError(f"--degrade {error}") from error
 
 
-def _print(found: Comparison, changed: str, out: Output) -> None:
+def _print(found: Comparison, changed: str, out: common.Output) -> None:
     rows: list[list[Any]] = [
         [
             cost.policy,
@@ -152,4 +136,4 @@ def _print(found: Comparison, changed: str, out: Output) -> None:
             out.say(f"best, {name}: {best.policy}, {format_time(getattr(best, name))}")
     for cost in found.costs:
         if cost.why:
-            note(f"{cost.policy}: {cost.why}")
+            common.note(f"{cost.policy}: {cost.why}")

@@ -6,15 +6,7 @@ import argparse
 from typing import Any
 
 from railopt.answers.convert import convert
-from railopt.cli.common import (
-    BYTES_HELP,
-    Idle,
-    add_fabric_arguments,
-    fabric_from,
-    fabric_given,
-    note,
-    traffic_from,
-)
+from railopt.cli import common
 from railopt.model.topology import describes_node
 from railopt.model.traffic import Traffic
 from railopt.model.workloads import trace_file
@@ -40,7 +32,7 @@ def _topology(args: argparse.Namespace) -> str:
     return "a node's topology" if describes_node(args.input) else ""
 
 
-IDLE = (Idle("fabric rails gpus degrade", beside=[_topology]),)
+IDLE = (common.Idle("fabric rails gpus degrade", beside=[_topology]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,27 +40,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "input",
         metavar="IN",
         help="a fabric (.toml, .topo, the topology of a node), a plan (.npz), or traffic: "
-        + BYTES_HELP,
+        + common.BYTES_HELP,
     )
     parser.add_argument(
         "output", metavar="OUT", help="the file to write; its suffix says the format"
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
-    add_fabric_arguments(parser)
+    common.add_fabric_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     source: str | Traffic = args.input
     size: dict[str, Any] = {}
     if trace_file(args.input):
-        source = traffic_from(args.input, fabric_from(args))
+        source = common.traffic_from(args.input, common.fabric_from(args))
     elif describes_node(args.input):
         size = {"nodes": args.nodes, "link": args.link}
     else:
-        size = {"fabric": fabric_from(args) if fabric_given(args) else None}
+        size = {"fabric": common.fabric_from(args) if common.fabric_given(args) else None}
     written, assumed = convert(source, args.output, **size, force=args.force)
     for text in assumed:
-        note(text)
+        common.note(text)
     more = f" and {len(written) - 1} more" if len(written) > 1 else ""
-    note(f"saved {written[0]}{more}")
+    common.note(f"saved {written[0]}{more}")
     return 0

@@ -6,20 +6,8 @@ import argparse
 
 from railopt.answers.outliers import outlier_lines, outliers
 from railopt.base.errors import InputError
-from railopt.cli.common import (
-    FORMATS_HELP,
-    Idle,
-    add_fabric_arguments,
-    add_figure_arguments,
-    described_by,
-    figure_width,
-    integer,
-    note,
-    print_json,
-    title_of,
-)
+from railopt.cli import common
 from railopt.report.node import node_figure, node_lines
-from railopt.report.saving import save_figure
 
 EPILOG = """FABRIC is a description (.toml), a .topo of htsim, or the topology of one node: the XML
 of NCCL_TOPO_DUMP_FILE, or what nvidia-smi topo -m prints; without it, options describe the fabric.
@@ -32,7 +20,7 @@ example:
 
 
 SHOWN = 20  # slow NICs that are named
-IDLE = (Idle("force width title", without=["output"]),)
+IDLE = (common.Idle("force width title", without=["output"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,13 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "path", metavar="FABRIC", nargs="?", help="fabric description, as --fabric takes it"
     )
     parser.add_argument(
-        "--node", type=integer, default=0, help="the node whose NIC rates are shown (default 0)"
+        "--node",
+        type=common.integer,
+        default=0,
+        help="the node whose NIC rates are shown (default 0)",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"draw it into a file: {FORMATS_HELP}"
+        "-o", "--output", metavar="FILE", help=f"draw it into a file: {common.FORMATS_HELP}"
     )
-    add_figure_arguments(parser)
-    add_fabric_arguments(parser)
+    common.add_figure_arguments(parser)
+    common.add_fabric_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
 
@@ -56,19 +47,18 @@ def run(args: argparse.Namespace) -> int:
     if args.path is not None and args.fabric is not None:
         raise InputError("FABRIC and --fabric contradict each other: give one of them")
     args.fabric = args.path if args.fabric is None else args.fabric
-    width = figure_width(args, "output")
-    fabric, assumed = described_by(args, one_node=True)
+    width = common.figure_width(args, "output")
+    fabric, assumed = common.described_by(args, one_node=True)
     drawn, found = node_lines(fabric, args.node), outliers(fabric)
     if args.output is not None:
-        figure = node_figure(fabric, args.node, title_of(args), width=width)
-        save_figure(figure, args.output, force=args.force)
-        note(f"saved {args.output}")
+        figure = node_figure(fabric, args.node, common.title_of(args), width=width)
+        common.save_drawing(args, "output", figure)
     if args.json:
         rates = {"tx": fabric.tx[args.node], "rx": fabric.rx[args.node]}
         node = {**fabric.node.as_dict(), "owner": fabric.node.owner}
         names = {"hosts": fabric.hosts, "devices": fabric.devices}
         slow = {"outliers": [nic.as_dict() for nic in found]}
-        print_json(
+        common.print_json(
             {**fabric.header(), **names, "inside": node, **rates, **slow, "assumed": assumed}
         )
         return 0

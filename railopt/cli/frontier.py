@@ -6,22 +6,7 @@ import argparse
 
 from railopt.answers.frontier import DEFAULT_POLICIES, Frontier, frontier
 from railopt.base.units import Quantity, duration, parse_time, percent, seconds, size
-from railopt.cli.common import (
-    FORMATS_HELP,
-    TRAFFIC_HELP,
-    Idle,
-    add_fabric_arguments,
-    add_figure_arguments,
-    add_output_arguments,
-    demand_from,
-    fabric_from,
-    figure_width,
-    listed,
-    note,
-    output_of,
-    print_json,
-    title_of,
-)
+from railopt.cli import common
 from railopt.policies import KNOWN
 
 EPILOG = """examples:
@@ -35,11 +20,11 @@ least that divisible traffic takes to that of own NICs, but for times that a pol
 "least" it is."""
 
 
-IDLE = (Idle("force width title", without=["output"]),)
+IDLE = (common.Idle("force width title", without=["output"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("traffic", metavar="TRAFFIC", help=TRAFFIC_HELP)
+    parser.add_argument("traffic", metavar="TRAFFIC", help=common.TRAFFIC_HELP)
     parser.add_argument(
         "--chunk",
         default="1MiB",
@@ -54,32 +39,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="10s",
         help="time for each bound; 0s: what plans of any time move (default 10s)",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
+    common.add_fabric_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """The policies and the front, as a table or JSON; the exit code."""
-    width = figure_width(args, "output")
+    width = common.figure_width(args, "output")
     limit_s = float(seconds(parse_time(args.limit)))
-    fabric = fabric_from(args)
-    chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
-    policies = listed(args.policy, "--policy") or DEFAULT_POLICIES
+    fabric = common.fabric_from(args)
+    chunks = common.demand_from(args.traffic, fabric).chunks(args.chunk)
+    policies = common.listed(args.policy, "--policy") or DEFAULT_POLICIES
     found = frontier(fabric, chunks, policies, limit_s=limit_s)
     if args.format == "json":
-        print_json(found.as_dict())
+        common.print_json(found.as_dict())
     else:
-        output_of(args).table(["policy", "time", "moved", "least", "above %"], _rows(found))
+        common.output_of(args).table(["policy", "time", "moved", "least", "above %"], _rows(found))
     if args.output:
         from railopt.report.frontier import moved_against_time
-        from railopt.report.saving import save_figure
 
-        title = title_of(args, f"{args.traffic}: time against bytes moved inside nodes")
+        title = common.title_of(args, f"{args.traffic}: time against bytes moved inside nodes")
         figure = moved_against_time(found, title, width=width)
-        save_figure(figure, args.output, force=args.force)
-        note(f"saved {args.output}")
+        common.save_drawing(args, "output", figure)
     return 0
 
 

@@ -7,22 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from railopt.base.units import PS_PER_S, Quantity, duration
-from railopt.cli.common import (
-    FORMATS_HELP,
-    Idle,
-    add_fabric_arguments,
-    add_figure_arguments,
-    add_output_arguments,
-    fabric_from,
-    figure_width,
-    integer,
-    listed,
-    note,
-    output_of,
-    positive,
-    print_json,
-    title_of,
-)
+from railopt.cli import common
 from railopt.cli.progress import stage
 
 if TYPE_CHECKING:
@@ -41,7 +26,7 @@ over these copies.  Copies are sent and their gradients added up in every iterat
 beside the compute.  What loses on the last step that plans see is left out of the rows after it.
 "experts" is not held to the slots; the last line is."""
 
-IDLE = (Idle("force width title", without=["output"]),)
+IDLE = (common.Idle("force width title", without=["output"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,23 +48,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"policy of the rails, one of {KNOWN} (default even-excess)",
     )
     parser.add_argument(
-        "--spare", type=integer, default=1, help="slots for copies on every GPU (default 1)"
+        "--spare", type=common.integer, default=1, help="slots for copies on every GPU (default 1)"
     )
     parser.add_argument(
         "--steps",
-        type=positive,
+        type=common.positive,
         default=MOST_STEPS,
         help=f"held-out steps to simulate, at most (default {MOST_STEPS})",
     )
     parser.add_argument(
-        "--held-out", type=integer, help="last steps that no plan sees (default a quarter)"
+        "--held-out", type=common.integer, help="last steps that no plan sees (default a quarter)"
     )
     parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
-    parser.add_argument("--top-k", type=positive, help="experts per token, for .pt and .npy")
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    parser.add_argument("--top-k", type=common.positive, help="experts per token, for .pt and .npy")
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
+    common.add_fabric_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -87,9 +72,9 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.sources import trace_from
     from railopt.moe.weigh import MECHANISMS, WeighQuestion, weigh
 
-    width = figure_width(args, "output")
+    width = common.figure_width(args, "output")
     question = WeighQuestion(
-        order=listed(args.order, "--order") or None,
+        order=common.listed(args.order, "--order") or None,
         each_alone=args.each_alone,
         policy=args.policy,
         spare=args.spare,
@@ -97,25 +82,21 @@ def run(args: argparse.Namespace) -> int:
         held_out=args.held_out,
         model=args.model,
     )
-    if args.rails is None and args.gpus is not None and not args.fabric:
-        args.rails = args.gpus
-    fabric = fabric_from(args)
+    fabric = common.fabric_from(args, rail_per_gpu=True)
     trace = trace_from(args.trace, ranks=fabric.nodes * fabric.gpus, top_k=args.top_k)
     found = weigh(trace, fabric, question, tell=stage)
     if not args.order and len(found.rows) <= len(MECHANISMS):
-        note("stages are left out: schedules need NICs of one rate")
+        common.note("stages are left out: schedules need NICs of one rate")
     if args.format == "json":
-        print_json(found.as_dict())
+        common.print_json(found.as_dict())
     else:
         columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
-        output_of(args).table(columns, _rows(found), left=2)
+        common.output_of(args).table(columns, _rows(found), left=2)
     if args.output:
-        from railopt.report.saving import save_figure
         from railopt.report.waterfall import waterfall
 
-        title = title_of(args, f"{args.trace}: what each mechanism is worth")
-        save_figure(waterfall(found, title, width=width), args.output, force=args.force)
-        note(f"saved {args.output}")
+        title = common.title_of(args, f"{args.trace}: what each mechanism is worth")
+        common.save_drawing(args, "output", waterfall(found, title, width=width))
     return 0
 
 
