@@ -87,6 +87,21 @@ def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
+    """--top-k and --routed-experts: what tensors do not say of themselves."""
+    parser.add_argument(
+        "--top-k",
+        type=positive,
+        help="experts per token, for .pt statistics and .npy (default: the model's, else 1)",
+    )
+    parser.add_argument(
+        "--routed-experts",
+        metavar="N",
+        type=positive,
+        help="TRACE is vLLM's routed_experts, ids of N experts [length, layers, top_k]",
+    )
+
+
 def fabric_given(args: argparse.Namespace) -> bool:
     """Whether any option describes a fabric."""
     return any(getattr(args, name) not in (None, []) for name in FABRIC_FLAGS)

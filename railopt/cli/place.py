@@ -211,17 +211,7 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokens", type=common.positive, help="tokens per rank, where the trace does not say"
     )
-    parser.add_argument(
-        "--top-k",
-        type=common.positive,
-        help="experts per token, for .pt statistics and .npy (default: the model's, else 1)",
-    )
-    parser.add_argument(
-        "--routed-experts",
-        metavar="N",
-        type=common.positive,
-        help="TRACE is vLLM's routed_experts, ids of N experts [length, layers, top_k]",
-    )
+    common.add_trace_arguments(parser)
     parser.add_argument(
         "--rule",
         choices=("home", "near", "even"),

@@ -103,8 +103,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.format == "json":
         common.print_json([results.flat(row) for row in rows])
     elif args.failed:
-        columns, cells = _told(rows, (*FAILED, *_several(rows)))
-        errors = [[*told, row["error"]] for told, row in zip(cells, rows, strict=True)]
+        columns, cells = _distinguishing(rows, (*FAILED, *_several(rows)))
+        errors = [[*shown, row["error"]] for shown, row in zip(cells, rows, strict=True)]
         out.table([*columns, "error"], errors)
     else:
         _print(rows, SHOWN if out.form == "text" and not args.all else None, out)
@@ -148,7 +148,7 @@ def _plot(
 
 def _print(rows: list[results.Row], most: int | None, out: common.Output) -> None:
     """The rows, the first `most` of them; columns in which none differ only with --wide."""
-    columns, cells = _told(rows, (*GOOD, *_several(rows)))
+    columns, cells = _distinguishing(rows, (*GOOD, *_several(rows)))
     same = [name for i, name in enumerate(columns) if len({str(row[i]) for row in cells}) == 1]
     hidden = [name for name in same if name != "policy"] if len(rows) > 1 else []
     if hidden and out.names is None and not out.wide and out.form != "csv":
@@ -164,13 +164,15 @@ def _print(rows: list[results.Row], most: int | None, out: common.Output) -> Non
         ]
         for row in rows
     ]
-    table = [[*told, *more] for told, more in zip(cells, found, strict=True)][:most]
+    table = [[*shown, *more] for shown, more in zip(cells, found, strict=True)][:most]
     out.table([*columns, "time", "gap %", "optimum", "worst"], table, more=hidden)
     if len(table) < len(rows):
         common.note(f"... and {len(rows) - len(table)} more (--all)")
 
 
-def _told(rows: list[results.Row], names: Sequence[str]) -> tuple[list[str], list[list[Any]]]:
+def _distinguishing(
+    rows: list[results.Row], names: Sequence[str]
+) -> tuple[list[str], list[list[Any]]]:
     """Columns that tell rows apart, and their values; parameters of workloads that vary stand
     beside what is left of the traffic.
     """
@@ -190,7 +192,7 @@ def _sorted(rows: list[results.Row]) -> list[results.Row]:
     """By what tells them apart, each column in its natural order."""
     if not rows:
         return []
-    columns, cells = _told(rows, (*GOOD, *_several(rows)))
+    columns, cells = _distinguishing(rows, (*GOOD, *_several(rows)))
     plain = [
         [cell if isinstance(cell, str | int | float) else str(cell) for cell in row]
         for row in cells

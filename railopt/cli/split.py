@@ -77,13 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layer", type=common.integer, help="one layer of the trace (default: all)"
     )
-    parser.add_argument("--top-k", type=common.positive, help="experts per token, for .pt and .npy")
-    parser.add_argument(
-        "--routed-experts",
-        type=common.positive,
-        metavar="N",
-        help="the tensor holds ids of N experts [length, layers, top_k], as vLLM's routed_experts",
-    )
+    common.add_trace_arguments(parser)
     parser.add_argument(
         "--certificate",
         metavar="FILE.json",
