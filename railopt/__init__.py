@@ -41,7 +41,7 @@ _LAZY = {
     "Planner": "railopt.policies.planner",
     "Schedule": "railopt.schedule",
     "simulate": "railopt.sim",
-    "solve": "railopt.solver.coupled.race",
+    "solve": "railopt.solver.coupled.solve",
     "synthesise": "railopt.schedule",
     "weigh": "railopt.moe.weigh",
 }

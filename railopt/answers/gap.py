@@ -134,7 +134,8 @@ def _solved(
     report: Callable[[Progress], None] | None,
 ) -> Outcome:
     """What the solver finds in its time, beginning with a plan and a bound."""
-    from railopt.solver.coupled.race import Race, run_race
+    from railopt.solver.coupled.race import Race
+    from railopt.solver.coupled.solve import run_race
 
     race = Race(start.fabric, start.chunks, limit_s, seed, report=report)
     race.lift_closed(first)

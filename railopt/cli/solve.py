@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Solve, print, save; the exit code."""
-    from railopt.solver.coupled.race import solve
+    from railopt.solver.coupled.solve import solve
     from railopt.solver.program.files import write_model
 
     check_suffix(args.output, "plan")

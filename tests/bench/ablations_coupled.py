@@ -31,7 +31,8 @@ from railopt.solver.coupled import (
     search,
     steps,
 )
-from railopt.solver.coupled.race import Race, run_race
+from railopt.solver.coupled.race import Race
+from railopt.solver.coupled.solve import run_race
 from tests.bench import drawn_seeds
 from tests.bench.ablations import Ablation, source_lines
 from tests.bench.solver_coupled import KIB, MIB, WORN, moe, small, worn

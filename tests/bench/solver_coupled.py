@@ -34,7 +34,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from railopt import Chunks, Fabric, Outcome, plan, workloads
-from railopt.solver.coupled.race import Race, run_race, solve
+from railopt.solver.coupled.race import Race
+from railopt.solver.coupled.solve import run_race, solve
 from railopt.solver.program.backends import BACKENDS
 from tests.bench import Row, drawn_seeds
 from tests.bench.solver_options import WHOLE, Shard, parser

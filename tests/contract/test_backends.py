@@ -19,7 +19,7 @@ import pytest
 import railopt
 from railopt import Chunks, Fabric, Plan
 from railopt.base.errors import InputError
-from railopt.solver.coupled.race import solve
+from railopt.solver.coupled.solve import solve
 from railopt.solver.program.backends import BACKENDS, Backend
 from railopt.solver.program.files import write_model
 from railopt.solver.program.program import build
@@ -110,7 +110,8 @@ import pathlib, subprocess, sys
 import pulp
 
 solution = pathlib.Path(sys.argv[1]).with_suffix(".txt")
-line = [pulp.PULP_CBC_CMD().path, sys.argv[1], "solve", "solution", str(solution)]
+cbc = pulp.PULP_CBC_CMD() if hasattr(pulp, "PULP_CBC_CMD") else pulp.COIN_CMD()
+line = [cbc.path, sys.argv[1], "solve", "solution", str(solution)]
 subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
 word, _, _, _, value = solution.read_text().splitlines()[0].split()
 assert word == "Optimal"

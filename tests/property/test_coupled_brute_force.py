@@ -17,7 +17,7 @@ from railopt import Chunks, Fabric
 from railopt.answers.gap import gap
 from railopt.checker import check_certificate
 from railopt.policies import plan
-from railopt.solver.coupled.race import solve
+from railopt.solver.coupled.solve import solve
 
 INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "400"))
 MOST = 40_000  # assignments that brute force looks at

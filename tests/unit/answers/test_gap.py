@@ -26,7 +26,7 @@ TWO_RAILS = Fabric.uniform(3, 2, 1, gpus=1)
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """The plans with which the solver was asked, in order."""
-    from railopt.solver.coupled import race as coupled
+    from railopt.solver.coupled import solve as coupled
 
     plans: list[Plan] = []
 
@@ -102,7 +102,7 @@ def test_two_facts_have_two_words() -> None:
 def test_a_solver_that_fails_loses_no_bound(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from railopt.solver.coupled import race as coupled
+    from railopt.solver.coupled import solve as coupled
 
     def fails(*args: Any, **options: Any) -> None:
         raise error
@@ -117,7 +117,7 @@ def test_a_solver_that_fails_loses_no_bound(
 
 
 def test_a_bound_above_a_plan_is_never_hushed_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from railopt.solver.coupled import race as coupled
+    from railopt.solver.coupled import solve as coupled
 
     def contradicts(*args: Any, **options: Any) -> None:
         raise CheckFailed("a bound above a plan")
@@ -196,7 +196,7 @@ def test_what_is_listed_twice_is_compared_once() -> None:
 
 
 def test_rows_end_where_ctrl_c_struck(monkeypatch: pytest.MonkeyPatch) -> None:
-    from railopt.solver.coupled import race as coupled
+    from railopt.solver.coupled import solve as coupled
 
     def interrupted(*args: Any, **options: Any) -> None:
         raise KeyboardInterrupt
