@@ -108,7 +108,7 @@ test-wheel: $(VENV)/.test       ## the wheel alone, then with plots, beside vLLM
 	for pins in tests/beside/*.txt; do echo "$$pins"; .cache/wheel/bin/python -m pip --disable-pip-version-check -q install --dry-run \
 	  --ignore-installed -c $$pins "$$(echo dist/railopt-*.whl)[$(BESIDE)]" || exit; done
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install "$$(echo dist/railopt-*.whl)[plot]"
-	cd .cache && wheel/bin/railopt demo -o wheel/demo.svg
+	cd .cache && wheel/bin/railopt demo --figure wheel/demo.svg
 	$(PIP) wheel --no-deps -w .cache/again . && cmp dist/railopt-*.whl .cache/again/railopt-*.whl
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install hatchling
 	.cache/wheel/bin/python -m hatchling build -t sdist -d dist && find docs examples -exec touch {} +

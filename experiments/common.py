@@ -27,6 +27,8 @@ HELD = ("reproduced", "reached", "in range", "fitted")
 MISSED = ("not reached", "contradicted")
 ORIGINS = ("paper", "code", "ours")
 """Whose an input is: written in the paper, written in the authors' released code, chosen by us."""
+NOT_TRIED = "not tried"
+"""Of a headline claim that no experiment compares (not_tried.toml)."""
 FAILED = 4
 
 
@@ -205,7 +207,9 @@ def said_text(entry: Mapping[str, Any], key: str) -> str:
     """What the paper (or a goal) says, as a table shows it."""
     said = entry[key]
     text = _text(said if isinstance(said, list) else [said] * 2)
-    return ("up to " if entry.get("up_to") else "") + text + str(entry.get("unit", ""))
+    slack = entry["tolerance"] if isinstance(said, list) else 0
+    widened = f", widened by {100 * slack:g} %" if slack else ""
+    return ("up to " if entry.get("up_to") else "") + text + str(entry.get("unit", "")) + widened
 
 
 def inputs_text(inputs: Mapping[str, str]) -> str:
@@ -291,6 +295,13 @@ def headlines(folder: Path) -> list[dict[str, str]]:
         for name, entry in expected.get("figures", {}).items()
         if entry.get("headline") and name in seen
     ]
+
+
+def not_tried() -> list[dict[str, str]]:
+    """The headline claims that no experiment compares: paper, claim, published, why."""
+    found = tomllib.loads((Path(__file__).parent / "not_tried.toml").read_text(encoding="utf-8"))
+    claims: list[dict[str, str]] = found["claim"]
+    return claims
 
 
 def figure(path: Path, draw: Callable[[Any], None], width: float = 9, height: float = 4) -> None:

@@ -23,6 +23,7 @@ class Package(NamedTuple):
 
 PACKAGES = {  # by the name that is imported
     "ortools": Package("OR-Tools", "solve"),
+    "pulp": Package("PuLP", "solve"),
     "scipy": Package("SciPy", ""),  # comes with railopt, but not after pip's --no-deps
     "sympy": Package("SymPy", "prove"),
     "matplotlib": Package("Matplotlib", "plot"),

@@ -144,7 +144,8 @@ def _print(found: Blame, most: int | None, out: common.Output) -> None:
         for nic in found.nics[:most]
     ]
     columns = ["NIC", "time", "of hottest %", "counted", "planned", "diverted", "others", "rate"]
-    out.table(columns, rows)
+    unplanned = "spread" in found.terms
+    out.table(columns, rows, more=["planned", "diverted", "others"] if unplanned else [])
     print()
     words = {**PARTS, **CAUSES}
     out.table(
@@ -164,4 +165,4 @@ def _print(found: Blame, most: int | None, out: common.Output) -> None:
 
 def _signed(found: Blame, name: str) -> Quantity:
     seconds = found.terms[name]
-    return Quantity(f"{'-' * (seconds < 0)}{duration(abs(seconds))}", float(seconds))
+    return Quantity(f"{'-' * (seconds < 0)}{duration(abs(seconds))}", float(seconds), "s")

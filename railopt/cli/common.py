@@ -65,8 +65,12 @@ def seed(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
-    """--fabric FILE, or --nodes, --rails, --gpus, --link, and --degrade."""
+def add_fabric_arguments(parser: argparse.ArgumentParser, *, nic_per_gpu: bool = False) -> None:
+    """--fabric FILE, or --nodes, --rails, --gpus, --link, and --degrade; with `nic_per_gpu` there
+    are as many rails as --gpus says, where --rails does not.
+    """
+    rails = "as many as --gpus, else 8" if nic_per_gpu else "8"
+    parser.set_defaults(nic_per_gpu=nic_per_gpu)
     group = parser.add_argument_group("fabric")
     group.add_argument(
         "--fabric",
@@ -75,7 +79,7 @@ def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes the topology of one node (NCCL_TOPO_DUMP_FILE, nvidia-smi topo -m)",
     )
     group.add_argument("--nodes", type=integer, help="nodes (default 8)")
-    group.add_argument("--rails", type=integer, help="rails = NICs per node (default 8)")
+    group.add_argument("--rails", type=integer, help=f"rails = NICs per node (default {rails})")
     group.add_argument("--gpus", type=integer, help="GPUs per node (default: as many as rails)")
     group.add_argument("--link", help="rate of a NIC (default 400Gb/s)")
     group.add_argument(
@@ -107,12 +111,8 @@ def fabric_given(args: argparse.Namespace) -> bool:
     return any(getattr(args, name) not in (None, []) for name in FABRIC_FLAGS)
 
 
-def fabric_from(args: argparse.Namespace, *, rail_per_gpu: bool = False) -> Fabric:
-    """The fabric that the options describe; with `rail_per_gpu` as many rails as --gpus says, where
-    nothing else says it.
-    """
-    if rail_per_gpu and args.rails is None and args.gpus is not None and not args.fabric:
-        args.rails = args.gpus
+def fabric_from(args: argparse.Namespace) -> Fabric:
+    """The fabric that the options describe."""
     return described_by(args).fabric
 
 
@@ -120,7 +120,8 @@ def described_by(args: argparse.Namespace, *, one_node: bool = False) -> Describ
     """The fabric that the options describe, and what they leave open; `one_node`: the topology of
     a node needs no --nodes.
     """
-    made = described_fabric(args, _FABRIC, one_node=one_node)
+    rails = {"rails": args.gpus} if args.nic_per_gpu and args.gpus else {}
+    made = described_fabric(args, {**_FABRIC, **rails}, one_node=one_node)
     if not args.degrade:
         return made
     try:
@@ -153,7 +154,7 @@ def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
     if len(found) > 1:
         raise InputError(
             f"{printable(text)}: {len(found)} dispatches: expected one; choose step=... and "
-            f"layer=..., or sum, which adds them up (railopt gap takes all)"
+            f"layer=..., or sum, which adds them up (gap, frontier, compare and convert take all)"
         )
     return next(iter(found.values()))
 
@@ -168,12 +169,33 @@ def demands_from(text: str, fabric: Fabric) -> dict[str, Traffic | Tokens]:
     """By name, as many dispatches as the text asks of a routing trace; else one without a name."""
     if workloads.trace_file(text) is None:
         return {"": workloads.demand_from(text, fabric)}
+    return {**recorded_from(text, fabric)}
+
+
+def recorded_from(text: str, fabric: Fabric) -> dict[str, Traffic]:
+    """The dispatches of a routing trace, by name."""
     from railopt.moe.routing.recorded import dispatches_from
 
     made = dispatches_from(text, fabric)
     for said in made.assumed:
         note(said)
     return dict(made.dispatches)
+
+
+def one_figure(
+    demands: dict[str, Traffic | Tokens], args: argparse.Namespace
+) -> dict[str, Traffic | Tokens]:
+    """The same, if it is one or no figure was asked for."""
+    if len(demands) > 1 and args.figure:
+        raise InputError(f"--figure: {len(demands)} dispatches: expected one, or layer=sum")
+    return demands
+
+
+def by_dispatch(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """JSON of one dispatch, or of several by their names."""
+    if len(found) == 1:
+        return next(iter(found.values()))
+    return {"dispatches": [{"dispatch": name, **each} for name, each in found.items()]}
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -273,6 +295,14 @@ class Output(NamedTuple):
         else:
             about = title or (self.caption if self.form == "latex" else None)
             print(render(names, cells, about, form=self.form, left=sides), end="")
+
+    def by_dispatch(self, columns: Sequence[str], rows: Mapping[str, Rows]) -> None:
+        """The rows of each dispatch, named in a column where there are several."""
+        if len(rows) == 1:
+            self.table(columns, next(iter(rows.values())))
+            return
+        named = [[name, *row] for name, each in rows.items() for row in each]
+        self.table(["dispatch", *columns], named, left=2)
 
 
 def output_of(args: argparse.Namespace) -> Output:

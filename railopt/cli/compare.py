@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from railopt.answers.compare import Comparison, changes_text, compare
+from railopt.answers.compare import Comparison, Cost, added_up, changes_text, compare, fastest
 from railopt.answers.outliers import median_rate
 from railopt.base.errors import Infeasible, InputError
 from railopt.base.units import duration, format_time, percent
@@ -23,7 +24,9 @@ Without --healthy, sizes are those of the degraded fabric and the rate is its me
 --degrade they are 8 nodes, 8 rails and 400Gb/s.  The NICs that lost most are named first.
 "kept" is the time of the plan for the healthy fabric if it is carried out on the degraded one:
 "never" where bytes of it wait for a dead NIC.  Bounds are certified: no plan of these chunks is
-faster on that fabric."""
+faster on that fabric.
+Of a routing trace with layer=all or step=all, every dispatch has its rows, and the rows "all" add
+their times up."""
 SHOWN, DRAWN = 8, 2  # NICs that are named in the answer, and in the title of the figure
 
 
@@ -70,19 +73,27 @@ def run(args: argparse.Namespace) -> int:
     """One row per policy; the exit code."""
     width = common.figure_width(args, "figure")
     healthy, degraded = _fabrics(args)
-    chunks = common.demand_from(args.traffic, healthy).chunks(args.chunk)
+    demands = common.one_figure(common.demands_from(args.traffic, healthy), args)
     policies = common.listed(args.policy, "--policy") or tuple(POLICIES)
-    found = compare(healthy, degraded, chunks, policies)
+    found = {
+        name: compare(healthy, degraded, demand.chunks(args.chunk), policies)
+        for name, demand in demands.items()
+    }
+    costs, limits = added_up(list(found.values()))
     if args.format == "json":
-        common.print_json(found.as_dict())
+        every = {"totals": [cost.as_dict() for cost in (*costs, limits)]} if len(found) > 1 else {}
+        common.print_json(
+            {**common.by_dispatch({name: one.as_dict() for name, one in found.items()}), **every}
+        )
     else:
         _print(found, changes_text(healthy, degraded, SHOWN), common.output_of(args))
     if args.figure:
         from railopt.report.comparison import comparison_figure
 
         title = common.title_of(args, f"{args.traffic}\n{changes_text(healthy, degraded, DRAWN)}")
-        common.save_drawing(args, "figure", comparison_figure(found, title, width=width))
-    planned = all(found.best(name) is not None for name in ("healthy", "degraded"))
+        figure = comparison_figure(next(iter(found.values())), title, width=width)
+        common.save_drawing(args, "figure", figure)
+    planned = all(fastest(costs, name) is not None for name in ("healthy", "degraded"))
     return 0 if planned else Infeasible.exit_code
 
 
@@ -108,32 +119,37 @@ def _fabrics(args: argparse.Namespace) -> tuple[Fabric, Fabric]:
         raise InputError(f"--degrade {error}") from error
 
 
-def _print(found: Comparison, changed: str, out: common.Output) -> None:
-    rows: list[list[Any]] = [
-        [
-            cost.policy,
-            "no plan" if cost.healthy is None else duration(cost.healthy),
-            "no plan" if cost.degraded is None else duration(cost.degraded),
-            "" if cost.cost is None else percent(cost.cost),
-            "" if cost.healthy is None else "never" if cost.kept is None else duration(cost.kept),
-        ]
-        for cost in found.costs
-    ]
-    bounds = [
-        "none" if bound is None else duration(bound.value)
-        for bound in (found.healthy, found.degraded)
-    ]
-    rises = "" if found.least_cost is None else percent(found.least_cost)
-    rows.append(["bound", *bounds, rises, ""])
-    out.table(["policy", "healthy", "degraded", "costs %", "kept"], rows)
+def _print(found: dict[str, Comparison], changed: str, out: common.Output) -> None:
+    """The rows of each dispatch, those of their sum, and what they come to in words."""
+    costs, limits = added_up(list(found.values()))
+    rows = {name: _rows(one.costs, one.limits) for name, one in found.items()}
+    if len(found) > 1:
+        rows["all"] = _rows(costs, limits)
+    out.by_dispatch(["policy", "healthy", "degraded", "costs %", "kept"], rows)
     without = " and ".join(
-        f"the {name} fabric" for name in ("healthy", "degraded") if getattr(found, name) is None
+        f"the {name} fabric" for name in ("healthy", "degraded") if getattr(limits, name) is None
     )
-    said = f"no time is enough for {without}" if without else f"the bound rises by {rises} %"
-    out.say(f"{changed}: {said}")
+    rises = f"the bound rises by {percent(limits.cost)} %"
+    out.say(f"{changed}: {f'no time is enough for {without}' if without else rises}")
     for name in ("healthy", "degraded"):
-        if (best := found.best(name)) is not None:
+        if (best := fastest(costs, name)) is not None:
             out.say(f"best, {name}: {best.policy}, {format_time(getattr(best, name))}")
-    for cost in found.costs:
-        if cost.why:
-            common.note(f"{cost.policy}: {cost.why}")
+    refused = [
+        f"{cost.policy}: {cost.why}" for one in found.values() for cost in one.costs if cost.why
+    ]
+    for text in dict.fromkeys(refused):
+        common.note(text)
+
+
+def _rows(costs: Sequence[Cost], limits: Cost) -> list[list[Any]]:
+    return [*(_row(cost, "no plan") for cost in costs), [*_row(limits, "none")[:-1], ""]]
+
+
+def _row(cost: Cost, nothing: str) -> list[Any]:
+    return [
+        cost.policy,
+        nothing if cost.healthy is None else duration(cost.healthy),
+        nothing if cost.degraded is None else duration(cost.degraded),
+        "" if cost.cost is None else percent(cost.cost),
+        "" if cost.healthy is None else "never" if cost.kept is None else duration(cost.kept),
+    ]

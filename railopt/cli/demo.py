@@ -20,19 +20,18 @@ from railopt.solver.outcome import Outcome
 EPILOG = """example:
   railopt demo
   railopt demo --json > demo.json
-  railopt demo -o demo.pdf --width column"""
+  railopt demo --figure demo.pdf --width column"""
 
 CHUNK = "1MiB"
 PICTURE = "railopt-demo.svg"
 
 
-IDLE = (common.Idle("force", without=["output"]),)  # without it PICTURE is replaced anyway
+IDLE = (common.Idle("force", without=["figure"]),)  # without it PICTURE is replaced anyway
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o",
-        "--output",
+        "--figure",
         metavar="FILE",
         help=f"where the picture goes: {common.FORMATS_HELP} (default {PICTURE}, replaced if it is "
         "there)",
@@ -42,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.output is None:
-        args.output, args.force = PICTURE, True
-    width = common.figure_width(args, "output")
+    if args.figure is None:
+        args.figure, args.force = PICTURE, True
+    width = common.figure_width(args, "figure")
     healthy, slow = policies()
     picture = _picture(healthy, args, width)
     family = {rails: counterexample(rails) for rails in (2, 4, 8)}
@@ -155,5 +154,5 @@ def _picture(reports: list[Outcome], args: argparse.Namespace, width: float) -> 
 
     title = common.title_of(args, "NIC time over the lower bound, by policy")
     figure = load_maps([of_report(report) for report in reports], title, width=width)
-    save_figure(figure, args.output, force=args.force)
-    return printable(args.output)
+    save_figure(figure, args.figure, force=args.force)
+    return printable(args.figure)

@@ -15,12 +15,12 @@ NICs that are dead or at least 5 % below the median come first, the slowest on t
 
 example:
   railopt fabric show fabric.toml
-  railopt fabric show topo.xml -o node.svg
+  railopt fabric show topo.xml --figure node.svg
   railopt fabric show --rails 4 --gpus 8 --json"""
 
 
 SHOWN = 20  # slow NICs that are named
-IDLE = (common.Idle("force width title", without=["output"]),)
+IDLE = (common.Idle("force width title", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the node whose NIC rates are shown (default 0)",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"draw it into a file: {common.FORMATS_HELP}"
+        "--figure", metavar="FILE", help=f"draw it into a file: {common.FORMATS_HELP}"
     )
     common.add_figure_arguments(parser)
     common.add_fabric_arguments(parser)
@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> int:
     if args.path is not None and args.fabric is not None:
         raise InputError("FABRIC and --fabric contradict each other: give one of them")
     args.fabric = args.path if args.fabric is None else args.fabric
-    width = common.figure_width(args, "output")
+    width = common.figure_width(args, "figure")
     fabric, assumed = common.described_by(args, one_node=True)
     drawn, found = node_lines(fabric, args.node), outliers(fabric)
-    if args.output is not None:
+    if args.figure is not None:
         figure = node_figure(fabric, args.node, common.title_of(args), width=width)
-        common.save_drawing(args, "output", figure)
+        common.save_drawing(args, "figure", figure)
     if args.json:
         rates = {"tx": fabric.tx[args.node], "rx": fabric.rx[args.node]}
         node = {**fabric.node.as_dict(), "owner": fabric.node.owner}

@@ -195,16 +195,14 @@ def _checked(rows: list[GapRow], saved: list[Path], folder: str) -> bool:
 
 def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
     """The rows as they come."""
-    start = args.seed or 0
+    seed = args.seed or 0
     _contradictions(args)
     if kind_of(args.traffic[0]) == "plan":
-        yield from file_gaps(args.traffic, limit_s=limit_s, seed=start, report=show)
+        yield from file_gaps(args.traffic, limit_s=limit_s, seed=seed, report=show)
         return
     fabric = common.fabric_from(args)
     stage("traffic")
-    demands = common.demands_from(args.traffic[0], fabric)
-    if len(demands) > 1 and args.figure:
-        raise InputError(f"--figure: {len(demands)} dispatches: expected one, or layer=sum")
+    demands = common.one_figure(common.demands_from(args.traffic[0], fabric), args)
     for name, demand in demands.items():
         label, ending = (name, f"-{name}") if len(demands) > 1 else ("", "")
         for row in policy_gaps(
@@ -213,7 +211,7 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
             common.listed(args.policy, "--policy") or DEFAULT_POLICIES,
             common.listed(args.chunk, "--chunk") or DEFAULT_SIZES,
             limit_s=limit_s,
-            seed=start,
+            seed=seed,
             report=show,
         ):
             yield row._replace(traffic=label, name=row.name + ending)

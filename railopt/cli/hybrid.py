@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from railopt.base.errors import InputError
-from railopt.base.units import duration, format_bytes, format_time, parse_integer, rate
+from railopt.base.units import Quantity, duration, format_bytes, format_time, parse_integer, rate
 from railopt.cli import common
 from railopt.moe.hybrid import spec
 from railopt.moe.hybrid.answer import HybridAnswer, answer
@@ -131,7 +131,7 @@ def _print_what_if(found: HybridAnswer, out: common.Output) -> None:
                 f"{outer} bandwidth x {factor}",
                 ",".join(map(str, other.domains)),
                 duration(other.latency.total),
-                f"{float(other.speedup):.3f}x",
+                Quantity(f"{float(other.speedup):.3f}x", round(float(other.speedup), 3)),
             ]
             for factor, other in found.what_if.items()
         ],

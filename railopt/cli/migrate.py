@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="save that no choice of holders has a busiest node that sends less, for check",
     )
     common.add_output_arguments(parser)
-    common.add_fabric_arguments(parser)
+    common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
     check_suffix(args.plan, "plan")
     check_targets(*(getattr(args, name) for name in _FILES), force=args.force)
-    fabric, weights = common.fabric_from(args, rail_per_gpu=True), parse_bytes(args.expert)
+    fabric, weights = common.fabric_from(args), parse_bytes(args.expert)
     old, new = _maps(args)
     cap = None if args.chunk == "flow" else parse_bytes(args.chunk)
     found = {

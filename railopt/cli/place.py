@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_iteration(parser)
     _add_files(parser)
     common.add_output_arguments(parser)
-    common.add_fabric_arguments(parser)
+    common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def _add_planner(parser: argparse.ArgumentParser) -> None:
@@ -269,7 +269,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.trace import TRAINING
 
     _check(args)
-    fabric = common.fabric_from(args, rail_per_gpu=True)
+    fabric = common.fabric_from(args)
     devices = fabric.nodes * fabric.gpus
     known = None if args.model is None else preset(args.model)
     trace = trace_from(
@@ -458,8 +458,10 @@ def _print(made: PlacementReport, out: common.Output) -> None:
             f"({'; '.join(sorted({known.by for known in optima}))})"
         )
     out.table(["max/mean of GPUs", "mean", "best step", "worst step", "worst layer"], _scores(made))
-    steps = [f"on step {made.scored_on[-1]}", "before", "after", "gain"]
-    out.table(steps, _rows(made), beside=True)
+    for what, rows in _rows(made).items():
+        columns = [f"{what} on step {made.scored_on[-1]}", "before", "after", "gain"]
+        print()
+        out.table(columns, rows, beside=True)
     out.say(
         f"experts moved: {format_bytes(int(made.moved.bytes.sum()))} in all, "
         f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes; {made.new_copies} new "
@@ -467,6 +469,7 @@ def _print(made: PlacementReport, out: common.Output) -> None:
     )
     if made.curve:
         columns = ["moves per layer", "moves", "at least", "max/mean", "worst layer"]
+        print()
         out.table(columns, _curve(made), beside=True)
     if made.orphans:
         out.say(
@@ -553,7 +556,9 @@ def _scores(made: PlacementReport) -> list[list[str]]:
     ]
 
 
-def _rows(made: PlacementReport) -> list[list[str]]:
+def _rows(made: PlacementReport) -> dict[str, list[list[str]]]:
+    """Rows of bytes and rows of times, each a table, whose columns have one unit."""
+
     def row(name: str, old: Any, new: Any, text: Any) -> list[str]:
         gain = float(old) / float(new) if new else 0.0
         return [
@@ -564,12 +569,12 @@ def _rows(made: PlacementReport) -> list[list[str]]:
         ]
 
     before, after = made.sides["before"], made.sides["after"]
-    rows = [row("bytes between nodes", before.internode, after.internode, size)]
+    volumes, times = [row("between nodes", before.internode, after.internode, size)], []
     for name in before.links:
         (old, slow), (new, fast) = before.links[name], after.links[name]
-        rows.append(row(f"busiest NIC, {name}", old, new, size))
-        rows.append(row(f"dispatch time, {name}", slow, fast, duration))
+        volumes.append(row(f"busiest NIC, {name}", old, new, size))
+        times.append(row(f"dispatch, {name}", slow, fast, duration))
     if made.timed:
         start, end = (seconds(side.timeline.total_ps) for side in (before, after))
-        rows.append(row("iteration", start, end, duration))
-    return rows
+        times.append(row("iteration", start, end, duration))
+    return {"bytes": volumes, "time": times}

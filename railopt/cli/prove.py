@@ -76,7 +76,7 @@ def _theorems(args: argparse.Namespace) -> int:
     from railopt.symbolic import run as runner
 
     asked = [theorem for name in args.id for theorem in registry.family(name)]
-    chosen = list(dict.fromkeys(asked or registry.load().values()))
+    chosen = list(dict.fromkeys(asked or registry.read().values()))
     start = time.monotonic()
     needed = any(theorem.coq for theorem in chosen)
     kernel = runner.CoqKernel(

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         for word in (f"--{name}", folder)
     ]
     command = shlex.join(["railopt", "report", *args.results, *shown])
-    theorems = tuple(registry.load().values())
+    theorems = tuple(registry.read().values())
     text = page.build(found, theorems, experiments, checked, command, args.title or "")
     title = args.title or ""
     drawn = all_figures(found.rows, width=width, title=title) if args.figures or args.json else []

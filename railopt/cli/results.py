@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     out = common.output_of(args)
     width = common.figure_width(args, "plot")
-    found = results.load(*args.places)
+    found = results.read(*args.places)
     if not found.rows and not (args.failed and found.failed):
         raise InputError(
             f"{quoted(', '.join(args.places))}: no good row in {found.files} files: "

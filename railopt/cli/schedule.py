@@ -175,8 +175,7 @@ def run(args: argparse.Namespace) -> int:
     _print_costs(costs, args.links, out)
     if args.stages:
         print()
-        rows = [[s, size(int(made.lengths[s])), _line(made, s)] for s in range(made.stages)]
-        out.table(["stage", "length", "transfers"], rows, beside=True)
+        _print_stages(made, out)
     return 0
 
 
@@ -280,6 +279,20 @@ def _print_costs(costs: list[ScheduleCost], links: str, out: common.Output) -> N
     ]
     parts = ["wire us", "start-up", "balance", "redistr.", "total us", "/model's bound"]
     out.table(["kind", "stages", "excess %", *parts, "synthesis us"], rows, more=parts[1:4])
+
+
+def _print_stages(made: Schedule, out: common.Output) -> None:
+    """One line per stage, or for programs one row per transfer."""
+    if out.form == "text":
+        rows = [[s, size(int(made.lengths[s])), _line(made, s)] for s in range(made.stages)]
+        out.table(["stage", "length", "transfers"], rows, beside=True)
+        return
+    rows = [
+        [s, source, target, size(count)]
+        for s, transfers in enumerate(made.transfers())
+        for source, target, count in transfers
+    ]
+    out.table(["stage", "from", "to", "sent"], rows, beside=True)
 
 
 def _line(made: Schedule, stage: int) -> str:

@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--layer where there are several",
     )
     common.add_output_arguments(parser)
-    common.add_fabric_arguments(parser)
+    common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.sources import trace_from
 
     choice = _choice(args)
-    fabric = common.fabric_from(args, rail_per_gpu=True)
+    fabric = common.fabric_from(args)
     nodes, gpus = fabric.nodes, fabric.gpus
     trace = trace_from(
         args.trace, ranks=nodes * gpus, top_k=args.top_k, routed_experts=args.routed_experts

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EPILOG = """examples:
   railopt weigh experiments/traces/fine-kinds.npz --nodes 4 --gpus 8 --model deepseek-v2-lite
-  railopt weigh trace.npz --nodes 8 --gpus 8 --link 200Gb/s --order placement,rails -o weighed.svg
+  railopt weigh trace.npz --nodes 8 --gpus 8 --link 200Gb/s --order placement,rails --figure x.svg
   railopt weigh drift:steps=40 --model mixtral-8x7b --nodes 2 --gpus 8 --each-alone
 
 Mechanisms are added from row to row: rails (RailS), stages (FAST), placement of copies planned on
@@ -26,7 +26,7 @@ over these copies.  Copies are sent and their gradients added up in every iterat
 beside the compute.  What loses on the last step that plans see is left out of the rows after it.
 "experts" is not held to the slots; the last line is."""
 
-IDLE = (common.Idle("force width title", without=["output"]),)
+IDLE = (common.Idle("force width title", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,10 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
     parser.add_argument("--top-k", type=common.positive, help="experts per token, for .pt and .npy")
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
+    parser.add_argument("--figure", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
     common.add_figure_arguments(parser)
     common.add_output_arguments(parser)
-    common.add_fabric_arguments(parser)
+    common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.sources import trace_from
     from railopt.moe.weigh import MECHANISMS, WeighQuestion, weigh
 
-    width = common.figure_width(args, "output")
+    width = common.figure_width(args, "figure")
     question = WeighQuestion(
         order=common.listed(args.order, "--order") or None,
         each_alone=args.each_alone,
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         held_out=args.held_out,
         model=args.model,
     )
-    fabric = common.fabric_from(args, rail_per_gpu=True)
+    fabric = common.fabric_from(args)
     trace = trace_from(args.trace, ranks=fabric.nodes * fabric.gpus, top_k=args.top_k)
     found = weigh(trace, fabric, question, tell=stage)
     if not args.order and len(found.rows) <= len(MECHANISMS):
@@ -92,11 +92,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
         common.output_of(args).table(columns, _rows(found), left=2)
-    if args.output:
+    if args.figure:
         from railopt.report.waterfall import waterfall
 
         title = common.title_of(args, f"{args.trace}: what each mechanism is worth")
-        common.save_drawing(args, "output", waterfall(found, title, width=width))
+        common.save_drawing(args, "figure", waterfall(found, title, width=width))
     return 0
 
 

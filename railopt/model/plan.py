@@ -31,7 +31,7 @@ from railopt.base.arrays import (
     check_suffix,
     digest,
     frozen,
-    load_npz,
+    read_npz,
     require_type,
     save_npz,
     saved_digest,
@@ -237,7 +237,7 @@ class Plan(Value):
         """Read a saved plan; its claims must agree with its chunks.  `content` is the digest that
         its file must have, where another reader has looked at it before.
         """
-        header, arrays = load_npz(path, "plan", content)
+        header, arrays = read_npz(path, "plan", content)
         needed = {*COLUMNS, "rail", "tx", "rx", "send", "recv"}
         missing = (needed - set(arrays)) | (
             {"policy", "fabric", "chunk_gpus", "makespan"} - set(header)

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from railopt.base import archive
-from railopt.base.arrays import MAX_TOTAL, Floats, Ints, kind_of, load_npy, require_type
+from railopt.base.arrays import MAX_TOTAL, Floats, Ints, kind_of, read_npy, require_type
 from railopt.base.dice import Dice, exp, falling, ln
 from railopt.base.errors import InputError, did_you_mean, printable
 from railopt.base.units import INT64_MAX, parse_bytes, parse_integer, parse_number, quoted
@@ -44,6 +44,7 @@ from railopt.model.routed import (
     Routing,
     row_blocks,
     seen_weights,
+    typed,
 )
 from railopt.model.routed import count_gpus as _count
 from railopt.model.routed import within as _share
@@ -67,11 +68,13 @@ def _flow(bytes_: float) -> float:
     return bytes_
 
 
+@typed
 def uniform(fabric: Fabric, *, size: str | int = "1MiB", seed: int = 0) -> Traffic:
     """Every GPU sends `size` to every other GPU.  The seed is not used."""
     return _traffic(fabric, np.full((_count(fabric),) * 2, _flow(parse_bytes(size)), np.int64))
 
 
+@typed
 def permutation(fabric: Fabric, *, size: str | int = "64MiB", seed: int = 0) -> Traffic:
     """Every GPU sends `size` to exactly one GPU of another node, each receives from exactly one."""
     if fabric.nodes < 2:
@@ -87,6 +90,7 @@ def permutation(fabric: Fabric, *, size: str | int = "64MiB", seed: int = 0) -> 
     return _traffic(fabric, matrix)
 
 
+@typed
 def incast(fabric: Fabric, *, size: str | int = "1MiB", target: int = 0, seed: int = 0) -> Traffic:
     """Every GPU sends `size` to GPU `target`."""
     count = _count(fabric)
@@ -97,6 +101,7 @@ def incast(fabric: Fabric, *, size: str | int = "1MiB", target: int = 0, seed: i
     return _traffic(fabric, matrix)
 
 
+@typed
 def hot_node(
     fabric: Fabric, *, size: str | int = "1MiB", node: int = 0, factor: float = 4.0, seed: int = 0
 ) -> Traffic:
@@ -131,6 +136,7 @@ def _popular(fabric: Fabric, popularity: Floats, mean: str | int, dice: Dice) ->
     return _traffic(fabric, matrix)
 
 
+@typed
 def zipf(
     fabric: Fabric, *, mean: str | int = "256KiB", skew: float = 0.8, seed: int = 0
 ) -> Traffic:
@@ -140,6 +146,7 @@ def zipf(
     return _popular(fabric, popularity[dice.permutation(count)], mean, dice)
 
 
+@typed
 def dirichlet(
     fabric: Fabric, *, mean: str | int = "256KiB", concentration: float = 1.0, seed: int = 0
 ) -> Traffic:
@@ -151,6 +158,7 @@ def dirichlet(
     return _popular(fabric, dice.dirichlet(alike), mean, dice)
 
 
+@typed
 def sparse(
     fabric: Fabric,
     *,
@@ -167,6 +175,7 @@ def sparse(
     return _traffic(fabric, matrix)
 
 
+@typed
 def rails_sparse(
     fabric: Fabric,
     *,
@@ -175,8 +184,8 @@ def rails_sparse(
     per_gpu: str | int = "64MiB",
     seed: int = 0,
 ) -> Traffic:
-    """A share `sparsity` of the pairs of GPUs is silent, and a GPU sends `per_gpu` bytes on average
-    whatever that share is.
+    """A share `sparsity` of the pairs of GPUs is silent, and a GPU has `per_gpu` bytes on average
+    whatever that share is: it keeps one of R parts, of R GPUs, for itself and sends the others.
 
     RailS reports sparse traffic and not its generator: that receivers' popularity falls as rank **
     -skew in random order and pairs vary by a factor from 0.5 to 1.5 (`sparse`) is ours.
@@ -186,6 +195,7 @@ def rails_sparse(
     return sparse(fabric, mean=mean, zeros=sparsity, skew=skew, seed=seed)
 
 
+@typed
 def moe(
     fabric: Fabric,
     *,
@@ -223,6 +233,7 @@ def moe(
     return Traffic.from_matrix(matrix * parse_bytes(hidden), fabric)
 
 
+@typed
 def birkhoff(
     fabric: Fabric,
     *,
@@ -396,7 +407,7 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
         return Traffic.read(text, fabric)
     if text.partition(":")[0] in WORKLOADS:
         return from_spec(text, fabric)
-    if not Path(text).suffix:
+    if not Path(text.partition(":")[0]).suffix:
         raise InputError(
             f"{quoted(text)} is neither a file nor a workload; known workloads: "
             f"{', '.join(WORKLOADS)}{did_you_mean(text.partition(':')[0], WORKLOADS)}"
@@ -428,7 +439,7 @@ def _is_trace(path: str, plain: int) -> bool:
     """
     suffix = Path(path).suffix.lower()
     if suffix == ".npy":
-        return load_npy(path).ndim >= plain
+        return read_npy(path).ndim >= plain
     if suffix != ".npz":
         return suffix == ".pt"
     with archive.opened(path) as members:

@@ -14,7 +14,7 @@ from tests.bench import Row
 
 TRACE = str(Path(__file__).parents[2] / "experiments" / "traces" / "gpt16-top2.npz")
 COMMANDS = {
-    "demo": (2.5, "demo -o demo.svg --force"),
+    "demo": (2.5, "demo --figure demo.svg --force"),
     "plan": (2.5, "plan moe:skew=0.8 --nodes 8 --rails 8 -o plan.npz --force"),
     "gap": (
         2.5,

@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -272,11 +273,14 @@ class FakeComm:
     def Get_size(self) -> int:
         return 2
 
-    def Bcast(self, data: np.ndarray, root: int) -> None:
+    def Ibcast(self, data: np.ndarray, root: int) -> SimpleNamespace:
         if self.rank == root:
             self.shared["card"] = data.copy()
+        if "barrier" not in self.shared:  # the other is stopped
+            return SimpleNamespace(Test=lambda: False)
         self.shared["barrier"].wait(10)
         data[:] = self.shared["card"]
+        return SimpleNamespace(Test=lambda: True)
 
     def Allgather(self, mine: np.ndarray, everything: np.ndarray) -> None:
         self.shared[self.rank] = mine.copy()
@@ -302,6 +306,11 @@ def test_mpi_hands_out_secret_and_connection_data_without_pickling() -> None:
     )
     assert cards[0] == cards[1] == [{"rank": 0, "pad": "x" * 5}, {"rank": 1, "pad": "x" * 12}]
     part(groups)
+
+
+def test_a_rank_0_that_is_stopped_is_not_waited_for_without_end() -> None:
+    with pytest.raises(PeerLost, match=r"rank 0 was not heard of through MPI within 0\.2 s"):
+        join_mpi(FakeComm(1, {}), run="r", join_s=0.2)
 
 
 def test_a_rank_that_fails_early_does_not_leave_the_others_in_mpi() -> None:

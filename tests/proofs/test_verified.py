@@ -27,7 +27,7 @@ from railopt.base.errors import BackendError, FormatError, printable
 from railopt.evidence import verified
 from railopt.evidence.certificate import plan_digest
 from railopt.symbolic.search import counterexamples
-from tests.forged import falsehood, forgeries
+from tests.forged import contradictions, falsehood, forgeries
 from tests.proofs.saying import said
 from tests.unit.test_checker_hostile import CERTIFICATES
 
@@ -238,6 +238,19 @@ def test_no_forged_link_is_believed(program: str, tmp_path: Path) -> None:
         if answer["ok"]:
             found = falsehood(record, verified._verdict(answer), tmp_path)
             assert found == "", file.read_text()
+
+
+def test_a_plan_that_contradicts_itself_is_none(program: str, tmp_path: Path) -> None:
+    files = []
+    for plan_file, records in contradictions(tmp_path):
+        files.append(plan_file)
+        for record in records:
+            files.append(tmp_path / f"{len(files)}.json")
+            files[-1].write_text(json.dumps(record))
+    assert len(files) > 300
+    assert [
+        file.name for file, a in zip(files, by_program(files), strict=True) if a.get("ok")
+    ] == []
 
 
 @pytest.mark.parametrize("gpus", range(1, 14))

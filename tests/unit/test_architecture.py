@@ -140,7 +140,7 @@ def test_runtime_never_imports_the_solver_nor_the_kernel_anything() -> None:
     assert all_imports()["railopt.checker"] == set()
 
 
-HEAVY = ("ortools", "sympy", "numba", "matplotlib", "scipy", "dask", "rich", "torch")
+HEAVY = ("ortools", "sympy", "numba", "matplotlib", "scipy", "pulp", "dask", "rich", "torch")
 
 
 @pytest.mark.slow

@@ -125,9 +125,11 @@ class Cells:
         """
         usable = self.rate
         if not self.fabric.is_uniform:
-            meets = (self.chunks.node_matrix > 0).astype(np.float64)
-            far = meets @ self.rate[kernels.RECV], meets.T @ self.rate[kernels.SEND]
-            usable = np.minimum(self.rate, np.stack(far))
+            met = np.unique(np.stack([self.chunks.src, self.chunks.dst]), axis=1)
+            far = np.zeros(self.rate.shape)
+            np.add.at(far[kernels.SEND], met[0], self.rate[kernels.RECV][met[1]])
+            np.add.at(far[kernels.RECV], met[1], self.rate[kernels.SEND][met[0]])
+            usable = np.minimum(self.rate, far)
         return self.total / np.maximum(usable.sum(axis=2), 1)
 
     def state(self, rail: Rails, time: Fraction) -> kernels.SearchState:

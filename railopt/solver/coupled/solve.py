@@ -39,8 +39,8 @@ def solve(
 ) -> Outcome:
     """The best plan within `limit_s` seconds, the best bound, and how they are known.
 
-    backend    "native", or one foreign solver with the plain integer program: "cpsat", "highs",
-               "scipy"
+    backend    "native", or one foreign solver with the plain integer program: "cpsat", "pulp",
+               "highs", "scipy"
     tolerance  stop when (value - bound) / bound is at most this; 0 stops at the optimum only
     start      a plan of these chunks that is known already
     report     called with a Progress whenever value or bound improve, or a longer step begins

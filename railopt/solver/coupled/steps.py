@@ -107,14 +107,14 @@ def _fluid(race: Race) -> None:
     """The fluid bound, which is better only where NICs differ."""
     if race.fabric.is_uniform or not installed("ortools"):
         return
-    from railopt.solver.fluid import solve_fluid
+    from railopt.solver.fluid import fluid_bound
 
     race.tell("fluid bound")
     try:
-        fluid = solve_fluid(race.fabric, race.chunks.node_matrix, limit_s=max(0.1, race.left_s))
+        bound, witness = fluid_bound(race.fabric, race.chunks, limit_s=max(0.1, race.left_s))
     except NotProved:
         return
-    race.lift(fluid.certificate.bound, dict(fluid.certificate.witness), "fluid")
+    race.lift(bound, witness, "fluid")
 
 
 def _chunk_sums(race: Race) -> None:

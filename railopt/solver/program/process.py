@@ -12,6 +12,7 @@ import time
 from typing import NamedTuple
 
 from railopt.base import processes
+from railopt.base.errors import BackendError
 from railopt.base.extras import missing
 from railopt.solver.program.backends import Answer, Backend
 from railopt.solver.program.program import IntegerProgram
@@ -48,18 +49,24 @@ def _answers(lines: list[bytes]) -> tuple[list[Answer], bool]:
 
 
 def _failure(backend: Backend, output: processes.ChildOutput, garbled: bool) -> str | None:
+    if output.ended.code == BackendError.exit_code:
+        return f"{backend.title} can't run here: {output.said}"
     if output.failure:
         return f"{backend.title} {output.failure}"
     return f"{backend.title} wrote something that is no answer" if garbled else None
 
 
 def main(program: str, answers: str, until: str, module: str) -> None:
-    """The child: solve and append answers."""
+    """The child: solve and append answers; what the back-end misses is its last word."""
     problem = IntegerProgram.read(program)
     solver = importlib.import_module(module)
     with processes.answers(answers) as say:
         left_s = max(0.1, float(until) - time.time())
-        solver.solve(problem, left_s, lambda answer: say(answer._asdict()))
+        try:
+            solver.solve(problem, left_s, lambda answer: say(answer._asdict()))
+        except BackendError as error:
+            print(error, file=sys.stderr)
+            sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -115,6 +115,18 @@ def test_latex_has_one_unit_per_column_and_plain_numbers() -> None:
     assert "caption" not in text
 
 
+def test_latex_has_units_beside_the_numbers_of_a_column_that_mixes_them() -> None:
+    rows = [["a", duration(Fraction(1, 80))], ["b", size(3 << 20)], ["c", "lpt"], ["d", "12"]]
+    text = render(["", "value"], rows, form="latex", left=2)
+    assert text.splitlines()[1] == r"\begin{tabular}{lSl}"
+    assert text.splitlines()[5:9] == [
+        r"a & 12.5 & \unit{\milli\second} \\",
+        r"b & 3 & \unit{\mebi\byte} \\",
+        r"c & {lpt} &  \\",
+        r"d & 12 &  \\",
+    ]
+
+
 def test_long_cells_take_several_lines() -> None:
     words = "every sender is balanced and one receiver is not"
     made = lines(["id", "statement", "s"], [["T1", words, 12], ["T2", "x", 3]], left=2, width=30)

@@ -119,4 +119,4 @@ def test_ctrl_c_ends_a_sweep_and_the_instance_at_work_is_no_row(tmp_path: Path) 
         time.sleep(0.1)
     time.sleep(3)
     assert "interrupted: run it again to go on" in struck(child)
-    assert len(results.load(tmp_path / "results").keys) < 3
+    assert len(results.read(tmp_path / "results").keys) < 3

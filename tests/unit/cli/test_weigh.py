@@ -23,7 +23,7 @@ def test_the_table_has_a_row_per_mechanism(railopt_cli: Callable[..., Any]) -> N
 
 def test_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
     drawn = tmp_path / "weighed.svg"
-    ran = railopt_cli(*LINE, "--steps", "1", "--json", "-o", str(drawn))
+    ran = railopt_cli(*LINE, "--steps", "1", "--json", "--figure", str(drawn))
     data = json.loads(ran.out)
     assert [row["added"] for row in data["rows"]] == ["none", *MECHANISMS]
     assert drawn.read_text().startswith("<?xml")
@@ -33,7 +33,7 @@ def test_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Path) -> N
     ("wrong", "message"),
     [
         (("--order", "rails,magic"), "unknown mechanism"),
-        (("-o", "weighed.bmp"), "weighed.bmp"),
+        (("--figure", "weighed.bmp"), "weighed.bmp"),
         (("--held-out", "9"), "held out"),
         (("--width", "column"), "--width"),
     ],

@@ -119,5 +119,5 @@ def test_without_its_hypothesis_a_statement_fails(name: str, dropped: dict[str, 
 
 
 def test_every_checker_of_the_registry_is_broken_once() -> None:
-    named = {check for theorem in registry.load().values() for check in theorem.checks}
+    named = {check for theorem in registry.read().values() for check in theorem.checks}
     assert named == {name for name, _ in BROKEN}

@@ -60,6 +60,7 @@ BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
         Backend("cpsat", f"{__name__}.cpsat", "ortools", "ortools"),
+        Backend("pulp", f"{__name__}.cbc", "pulp", "pulp"),
         Backend("highs", f"{__name__}.highs", "ortools", "ortools"),
         Backend("scipy", f"{__name__}.scipy_milp", "scipy", "scipy"),
     )

@@ -118,6 +118,12 @@ def test_as_many_ranks_as_gpus(tmp_path: Path) -> None:
         dispatches_from(str(tmp_path / "trace.npz"), Fabric.uniform(nodes=8, rails=1))
 
 
+def test_a_matrix_of_too_many_gpus_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    np.save(tmp_path / "wide.npy", np.ones((1, 1, 30_000, 2), np.int32))
+    with pytest.raises(InputError, match="traffic between 30000 GPUs: at most 8192"):
+        dispatches_from(f"{tmp_path / 'wide.npy'}:top_k=1", Fabric.uniform(30_000, 1, gpus=1))
+
+
 def test_what_is_no_trace(tmp_path: Path) -> None:
     np.save(tmp_path / "bytes.npy", np.ones((4, 4), np.int64))
     (tmp_path / "bytes.csv").write_text("0,1\n1,0\n")
