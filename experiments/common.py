@@ -33,9 +33,11 @@ FAILED = 4
 
 
 def arguments(
-    here: str, text: str | None
+    here: str, text: str | None, **tables: str
 ) -> tuple[Path, dict[str, Any], dict[str, Any], argparse.Namespace]:
-    """(folder, spec for this size, expected, parsed arguments) of an experiment."""
+    """(folder, spec for this size, expected, parsed arguments) of an experiment; `tables` names
+    further tables of its spec, each an option with its help.
+    """
     folder = Path(here).resolve().parent
     parser = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -49,12 +51,15 @@ def arguments(
     parser.add_argument(
         "--record", action="store_true", help="write this run's verdicts into verdicts.json"
     )
+    for name, words in tables.items():
+        parser.add_argument(f"--{name}", action="store_true", help=words)
     args = parser.parse_args()
+    size = next((name for name in ("full", *tables) if getattr(args, name)), "small")
     spec = tomllib.loads((folder / "spec.toml").read_text())
     expected = json.loads((folder / "expected.json").read_text())
     return (
         folder,
-        {**spec["small"], **(spec["full"] if args.full else {}), **spec["fixed"]},
+        {**spec["small"], **spec[size], **spec["fixed"]},
         expected,
         args,
     )

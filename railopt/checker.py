@@ -5,8 +5,8 @@
 One file of the standard library alone, to be read from top to bottom by someone who trusts
 nothing: what a verdict says; how foreign text becomes values; witnesses about the rails of one
 node, from the simplest to the hardest; witnesses about all nodes at once; what a plan or an
-assignment attains; certificates, about time, about what is moved inside nodes, and about copies of
-experts in spare slots; the verdict.
+assignment attains; certificates, about time, about what is moved inside nodes, about copies of
+experts in spare slots, and about every placement of a layer; the verdict.
 A function that checks a witness is headed by the theorem that makes it sound, in the words of
 `proofs/THEOREMS.toml`, where each of them is proved in Coq.
 
@@ -1795,6 +1795,54 @@ def fullest(slots: Slots, rows: Rates) -> int:
     return max(loads)
 
 
+# ---------------------------------------------------------------- a layer, whatever is copied
+
+
+def check_layer(problem: Problem) -> Shown:
+    """T16, prices bound every placement: With any prices, none negative, of a token sent, of a
+    token received and of a slot, the NICs' bytes at their prices are at least what the cheapest way
+    to hold each expert costs, less the price of all slots.
+
+    The instance is tokens of experts on nodes, slots, and the bytes per second of each node's NICs;
+    a bound is of every placement in the slots and every split of the tokens over it, in seconds.
+    """
+    record, bound, _, meter = problem
+    for key in ("assignment", "flow", "best"):
+        need(key not in record, "a layer's bound is of all plans")
+    instance = fields(record["problem"], "problem", "kind tokens slots tx rx token_bytes")
+    slots, tx, rx = (integers(instance[name], name) for name in ("slots", "tx", "rx"))
+    nodes, bytes_ = len(slots), integer(instance["token_bytes"], "token_bytes")
+    need(nodes > 0 and len(tx) == nodes and len(rx) == nodes, "expected a number per node")
+    tokens = matrix(instance["tokens"], "tokens", width=nodes)
+    by = claimant(record["witness"])
+    if by:
+        return Shown(f"claimed by {by}", None, None)
+    need(kind_of(record["witness"]) == "node prices", "witness: expected node prices or claimed")
+    witness = fields(record["witness"], "witness node prices", "kind recv send slot")
+    recv, send, slot = (integers(witness[name], name) for name in ("recv", "send", "slot"))
+    need(all(len(row) == nodes for row in (recv, send, slot)), "expected a price per node")
+    meter.spend(4 * nodes * nodes * len(tokens))
+    room = sum(map(mul, recv, rx)) + sum(map(mul, send, tx))
+    paid = sum(cheapest(row, recv, send, slot) for row in tokens) - sum(map(mul, slot, slots))
+    need(room > 0, "prices that NICs are not paid at")
+    need(bound * room <= bytes_ * max(paid, 0), f"the prices do not show {bound} s")
+    return Shown("node prices", None, None)
+
+
+def cheapest(tokens: list[int], recv: list[int], send: list[int], slot: list[int]) -> int:
+    """The cheapest way to hold one expert: at a node, and at every other one that does not rather
+    send its tokens there.
+    """
+    ways = []
+    for at, price in enumerate(recv):
+        others = (
+            slot[node] if node == at else min(slot[node], number * (send[node] + price))
+            for node, number in enumerate(tokens)
+        )
+        ways.append(sum(others))
+    return min(ways)
+
+
 # ---------------------------------------------------------------- stages
 
 
@@ -1861,6 +1909,7 @@ PROBLEMS = {
     "fluid": check_fluid,
     "moved": check_moved,
     "split": check_split,
+    "layer": check_layer,
 }
 
 

@@ -371,6 +371,19 @@ let split record _ =
   let checked value = (kind_of value, Of_slots (slots value)) in
   (Tokens_on (counts, holds, spare, node), evidence (get "witness" record) checked, own, None)
 
+let layer record _ =
+  List.iter (fun key -> absent record key "a layer's bound is of all plans") [ "assignment"; "flow"; "best" ];
+  let problem = fields "problem" "kind tokens slots tx rx token_bytes" "" (get "problem" record) in
+  let row name from = naturals name (get name from) in
+  let tokens = rows "tokens" (get "tokens" problem) in
+  let bytes = natural "token_bytes" (get "token_bytes" problem) in
+  let prices value =
+    if kind_of value <> "node prices" then wrong "a witness of unknown kind";
+    let w = fields "witness node prices" "kind recv send slot" "" value in
+    ("node prices", Of_node_prices (row "recv" w, row "send" w, row "slot" w)) in
+  let instance = Layer_on (tokens, row "slots" problem, row "tx" problem, row "rx" problem, bytes) in
+  (instance, evidence (get "witness" record) prices, None, None)
+
 (* ---------------------------------------------------------------- the claim *)
 
 let status = function
@@ -396,7 +409,7 @@ let claim_of version value =
 
 let problems =
   [ ("local", local); ("coupled", coupled); ("fluid", fluid); ("moved", moved); ("staged", staged);
-    ("split", split) ]
+    ("split", split); ("layer", layer) ]
 
 (* (kind of witness, the checker's input) of a parsed certificate; a plan that it names lies in
    [directory]. *)

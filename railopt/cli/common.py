@@ -21,6 +21,7 @@ from railopt.base.units import MAX_CHARACTERS, parse_integer
 from railopt.cli.parsing import screen, wrapped
 from railopt.model import workloads
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
+from railopt.model.running import PREFIX, running_job
 from railopt.model.tokens import Tokens
 from railopt.model.topology import describes_node
 from railopt.model.traffic import Traffic
@@ -35,7 +36,8 @@ FABRIC_FLAGS = ("fabric", *_FABRIC, "degrade")
 
 _TRAFFIC = (
     "a file (.csv, .npy, .npz, .cm, or an nccl-tests alltoallv matrix), a routing trace, as "
-    "trace.npz:step=3,layer=2, or a workload such as moe:skew=0.8,seed=1"
+    "trace.npz:step=3,layer=2, NCCL Inspector's files, as inspector:DIR, or a workload such as "
+    "moe:skew=0.8,seed=1"
 )
 TRAFFIC_HELP = f"{_TRAFFIC} ({', '.join(WORKLOADS)})"
 BYTES_HELP = f"{_TRAFFIC} ({', '.join(BYTES)})"
@@ -161,12 +163,18 @@ def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
 
 def traffic_from(text: str, fabric: Fabric) -> Traffic:
     """The same, of bytes between GPUs alone."""
-    found = demand_from(text, fabric) if workloads.trace_file(text) else None
+    noted = text.startswith(PREFIX) or workloads.trace_file(text)
+    found = demand_from(text, fabric) if noted else None
     return found if isinstance(found, Traffic) else workloads.traffic_from(text, fabric)
 
 
 def demands_from(text: str, fabric: Fabric) -> dict[str, Traffic | Tokens]:
     """By name, as many dispatches as the text asks of a routing trace; else one without a name."""
+    if text.startswith(PREFIX) and not workloads.is_file(text):
+        job = running_job(text, fabric)
+        for said in job.notes:
+            note(said)
+        return {"": job.traffic}
     if workloads.trace_file(text) is None:
         return {"": workloads.demand_from(text, fabric)}
     return {**recorded_from(text, fabric)}

@@ -31,6 +31,7 @@ EPILOG = """examples:
   railopt gap moe:skew=0 --nodes 16 --chunk 1MiB,4MiB --certificate certs --figure gap.svg
   railopt gap moe:skew=0.5 --figure gap.pdf --width column
   railopt gap trace.npz:step=-1,layer=all,model=deepseek-v3 --chunk 1MiB --limit 0s
+  railopt gap inspector:/tmp/job --nodes 16 --policy own-nic,spill --chunk 1MiB --limit 0s
   railopt gap plan.npz other.npz --json
 
 "plan" says whether this plan is optimal (its value is the bound, by a witness).  "optimum" says

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from railopt.base.errors import InputError
 from railopt.base.units import PS_PER_S, Quantity, duration
 from railopt.cli import common
 from railopt.cli.progress import stage
@@ -26,7 +28,10 @@ over these copies.  Copies are sent and their gradients added up in every iterat
 beside the compute.  What loses on the last step that plans see is left out of the rows after it.
 "experts" is not held to the slots; the last line is."""
 
-IDLE = (common.Idle("force width title", without=["figure"]),)
+IDLE = (
+    common.Idle("width title", without=["figure"]),
+    common.Idle("force", without=["figure", "certificate"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
     parser.add_argument("--top-k", type=common.positive, help="experts per token, for .pt and .npy")
     parser.add_argument("--figure", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
+    parser.add_argument(
+        "--certificate",
+        metavar="DIR",
+        help="save the last line's bounds, one per layer, step and direction, for check",
+    )
     common.add_figure_arguments(parser)
     common.add_output_arguments(parser)
     common.add_fabric_arguments(parser, nic_per_gpu=True)
@@ -73,6 +83,9 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.weigh import MECHANISMS, WeighQuestion, weigh
 
     width = common.figure_width(args, "figure")
+    folder = Path(args.certificate) if args.certificate else None
+    if folder and folder.exists() and not (folder.is_dir() and (args.force or _empty(folder))):
+        raise InputError(f"{folder} is there already: name an empty folder, or give --force")
     question = WeighQuestion(
         order=common.listed(args.order, "--order") or None,
         each_alone=args.each_alone,
@@ -97,7 +110,22 @@ def run(args: argparse.Namespace) -> int:
 
         title = common.title_of(args, f"{args.trace}: what each mechanism is worth")
         common.save_drawing(args, "figure", waterfall(found, title, width=width))
+    if folder:
+        _save_certificates(found, folder, force=args.force)
     return 0
+
+
+def _empty(folder: Path) -> bool:
+    return next(folder.iterdir(), None) is None
+
+
+def _save_certificates(found: Weighed, folder: Path, *, force: bool) -> None:
+    """The bounds on any placement, each checked before it is saved."""
+    made = {name: each for bound in found.witness for name, each in bound.certificates().items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, certificate in made.items():
+        certificate.require().save(folder / name, force=force)
+    common.note(f"saved {len(made)} certificates: railopt check {folder}/*.json")
 
 
 def _rows(found: Weighed) -> list[list[str | Quantity]]:

@@ -18,6 +18,8 @@ As canonical JSON (sorted keys, no spaces), version 2:
                 {"kind": "split", "counts": [tokens of an expert, ...], "holds": [[experts of a
                  GPU], ...], "spare": [slots of a GPU, ...]}, and "node": [node of a GPU, ...]
                  where copies stay on nodes that hold their expert; bounds in tokens
+                {"kind": "layer", "tokens": [[of each node], ...], of each expert, "slots": [...],
+                 "tx": [...], "rx": [...], of each node, "token_bytes": b}
                 and, but beside a plan, perhaps "traffic": hex, the digest of the `Traffic` between
                 nodes that the chunks were cut from
     claim       "bound"     "p/q": nothing is faster; or, of kind "moved", nothing within "time"

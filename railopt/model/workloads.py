@@ -48,6 +48,7 @@ from railopt.model.routed import (
 )
 from railopt.model.routed import count_gpus as _count
 from railopt.model.routed import within as _share
+from railopt.model.running import PREFIX, running_job
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
 
@@ -392,8 +393,8 @@ def traffic_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic:
 
 
 def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Tokens:
-    """A traffic file, or a workload by its spec (`"moe:skew=0.8,seed=1"`); a file wins where both
-    exist.
+    """A traffic file, a job that ran (`"inspector:DIR"`, see `railopt.model.running`), or a
+    workload by its spec (`"moe:skew=0.8,seed=1"`); a file wins where both exist.
     """
     require_type(text, str | os.PathLike, "traffic", "a file's name or a workload's spec")
     require_type(fabric, Fabric, "fabric", "a Fabric")
@@ -405,6 +406,8 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
         )
     if is_file(text):
         return Traffic.read(text, fabric)
+    if text.startswith(PREFIX):
+        return running_job(text, fabric).traffic
     if text.partition(":")[0] in WORKLOADS:
         return from_spec(text, fabric)
     if not Path(text.partition(":")[0]).suffix:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
-from railopt.base.kernels import kernel, part
-from railopt.policies.by_size import WordLayout, largest_in_front, sorted_words
+from railopt.base.kernels import PASSES_S, kernel, part
+from railopt.policies.by_size import WordLayout, largest_in_front, ranks, sorted_words
 from railopt.policies.common import Columns
 
 __all__ = ["Spread", "fits", "lpt", "lpt_global", "lpt_local", "pairs_fit"]
@@ -41,7 +41,7 @@ def lpt(chunks: Columns, senders: int, rails: int, rail: Array) -> None:
     _lpt(chunks, layout, (rails - 1).bit_length(), senders, rails, rail)
 
 
-@kernel
+@kernel(element_s=PASSES_S)
 def _lpt(
     chunks: Columns, layout: WordLayout, load_at: int, senders: int, rails: int, rail: Array
 ) -> None:
@@ -51,7 +51,15 @@ def _lpt(
     _least_loaded(words, layout, load_at, seen, rails, rail)
 
 
-@part
+def _in_turn_by_numpy(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
+    """`_largest_in_turn` for Python."""
+    rows = np.flatnonzero(chunks.size == chunks.largest)
+    rank, count = ranks(chunks.src[rows], senders)
+    rail[rows] = rank % rails
+    return count
+
+
+@part(numpy=_in_turn_by_numpy)
 def _largest_in_turn(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
     """Chunks of the largest size go round each sender's rails; how many each had, int64
     [senders].
@@ -179,7 +187,29 @@ def lpt_global(chunks: Columns, nodes: int, rails: int, rail: Array) -> None:
     _earliest_at_both(words, layout, (rails - 1).bit_length(), nodes, rails, rail)
 
 
-@kernel
+def _earliest_by_lists(
+    words: Ints, layout: WordLayout, load_at: int, nodes: int, rails: int, rail: Array
+) -> None:
+    """`_earliest_at_both` for Python, which is faster on lists."""
+    node_bits, index_bits = layout.node_bits, layout.size_at - layout.index_at
+    send, recv = ([[0] * rails for _ in range(nodes)] for _ in range(2))
+    index, node = (1 << index_bits) - 1, (1 << node_bits) - 1
+    for word in words.tolist():
+        out, into = send[(word >> node_bits) & node], recv[word & node]
+        later = list(map(max, out, into))
+        first = min(later)
+        best = later.index(first)
+        if later.count(first) > 1:
+            ties = [n for n in range(rails) if later[n] == first]
+            best = min(ties, key=lambda n: out[n] + into[n])
+        chunk = word >> layout.index_at
+        rail[chunk & index] = best
+        size = layout.largest - (chunk >> index_bits)
+        out[best] += size
+        into[best] += size
+
+
+@kernel(numpy=_earliest_by_lists, element_s=PASSES_S)
 def _earliest_at_both(
     words: Ints, layout: WordLayout, load_at: int, nodes: int, rails: int, rail: Array
 ) -> None:
@@ -236,7 +266,7 @@ def lpt_local(chunks: Columns, rows: Ints, spread: Spread, rail: Array) -> None:
     _lpt_local(chunks, rows, layout, spread, (spread.rails - 1).bit_length(), rail)
 
 
-@kernel
+@kernel(element_s=PASSES_S)
 def _lpt_local(
     chunks: Columns, rows: Ints, layout: WordLayout, spread: Spread, load_at: int, rail: Array
 ) -> None:

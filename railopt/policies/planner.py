@@ -10,7 +10,7 @@ matrix, restricted to the node's chunks, but for a fast one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from railopt.policies.fixed import own_nic, own_rails
 from railopt.policies.longest_first import Senders
 from railopt.policies.spilling import FastSpill, spill
 
-__all__ = ["NODE_POLICIES", "NodePlan", "Planner", "joined_plan", "planned_by"]
+__all__ = ["NODE_POLICIES", "NodePlan", "Planner", "planned_by"]
 
 _MAX_CAP = 2**31
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
@@ -204,29 +204,12 @@ class Planner:
         return NodePlan(*(column[own] for column in (*columns, rail)))
 
 
-def planned_by(planner: Planner, matrix: Ints) -> Plan:
-    """The plan of all nodes, by a planner of all of them, of bytes from GPU to GPU [R, R]."""
-    made = planner.plan(matrix)
+def planned_by(planner: Planner, row: Any) -> Plan:
+    """What a planner makes of a row or matrix, as a plan of its node's chunks or of all."""
+    made = planner.plan(row)
     nodes = made.src_gpu // planner.fabric.gpus, made.dst_gpu // planner.fabric.gpus
     chunks = _chunks(planner.fabric, Cut(*nodes, *made[:4]))
     return Plan(planner.fabric, chunks, made.rail.copy(), planner.policy)
-
-
-def joined_plan(fabric: Fabric, parts: Sequence[NodePlan], policy: str = "given") -> Plan:
-    """The plan of all nodes, made of what each node's planner returned, node by node."""
-    if len(parts) != fabric.nodes:
-        raise InputError(f"parts of {len(parts)} nodes, the fabric has {fabric.nodes}")
-    for node, part in enumerate(parts):
-        found = np.unique(part.src_gpu // fabric.gpus)
-        if found.tolist() not in ([], [node]):
-            raise InputError(
-                f"part {node} has chunks of nodes {found.tolist()}: expected what node {node} sends"
-            )
-    source, target, offset, size, rail = (
-        np.concatenate(columns) for columns in zip(*parts, strict=True)
-    )
-    nodes = source // fabric.gpus, target // fabric.gpus
-    return Plan(fabric, _chunks(fabric, Cut(*nodes, source, target, offset, size)), rail, policy)
 
 
 def _chunks(fabric: Fabric, cut: Cut) -> Chunks:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array
-from railopt.base.kernels import kernel, part
+from railopt.base.arrays import Array, Ints
+from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.policies.common import Costs
 from railopt.policies.cutting import Cut
 
@@ -86,7 +86,17 @@ class UnitPlaces(NamedTuple):
     hosts: Hosts
 
 
-@kernel
+def _begin_by_numpy(units: SpillUnits, costs: Costs, inside: UnitPlaces, rail: Array) -> None:
+    """`begin` for Python."""
+    away = ~inside.near[inside.gpu]
+    moves = away.astype(np.int16) - inside.needed @ inside.near
+    worse = (moves - moves.min(axis=1, keepdims=True)) * MOVE + away
+    dead = (costs.tx[units.src] == 0) | (costs.rx[units.dst] == 0)
+    units.grade[:] = np.where(dead, -1, worse)
+    rail[:] = np.where(dead, np.int64(STEEP), worse).argmin(axis=1)
+
+
+@kernel(numpy=_begin_by_numpy)
 def begin(units: SpillUnits, costs: Costs, inside: UnitPlaces, rail: Array) -> None:
     """Fill in the grades, and put each unit on its best rail.
 
@@ -108,7 +118,7 @@ def _alive(costs: Costs) -> bool:
     return alive
 
 
-@part(inline="always")
+@part
 def _reaches(inside: UnitPlaces, c: int, n: int) -> bool:
     """Whether a GPU that needs unit `c` is near rail `n`."""
     found, hosts = False, inside.hosts
@@ -137,7 +147,17 @@ def _begin(units: SpillUnits, costs: Costs, inside: UnitPlaces, alive: bool, c: 
     return best
 
 
-@kernel
+def _times_by_numpy(units: SpillUnits, costs: Costs, rail: Array) -> tuple[Array, Array]:
+    """`times` for Python."""
+    busy = []
+    for node, cost in ((units.src, costs.tx), (units.dst, costs.rx)):
+        nic = node * cost.shape[1] + rail
+        busy.append(np.zeros(cost.size, np.int64))
+        np.add.at(busy[-1], nic, units.size * cost.ravel()[nic])
+    return busy[0], busy[1]
+
+
+@kernel(numpy=_times_by_numpy)
 def times(units: SpillUnits, costs: Costs, rail: Array) -> tuple[Array, Array]:
     """int64 [nodes * rails] of the senders' and of the receivers' NICs: how long each is busy."""
     rails = costs.tx.shape[1]
@@ -149,13 +169,13 @@ def times(units: SpillUnits, costs: Costs, rail: Array) -> tuple[Array, Array]:
     return sent, received
 
 
-@part(inline="always")
+@part
 def _price(over: int, up: int, down: int) -> int:
     """The price of a byte at a time `over` the window's foot: over * 2**up / 2**down."""
     return min(over >> down, STEEP) << up
 
 
-@part(inline="always")
+@part
 def _change(
     units: SpillUnits, costs: Costs, busy: tuple[Array, Array], c: int, n: int, rail: Array
 ) -> None:
@@ -190,7 +210,7 @@ def least_time(sent: Array, received: Array, costs: Costs) -> int:
     return found
 
 
-@kernel
+@kernel(element_s=7e-6)
 def press(
     units: SpillUnits, costs: Costs, busy: tuple[Array, Array], kept: int, rail: Array
 ) -> None:
@@ -320,19 +340,10 @@ class SwapState(NamedTuple):
     rail: Array
 
 
-@part
-def _by_node(node: Array, nodes: int) -> tuple[Array, Array]:
-    """(units, first): the units of node k are units[first[k] : first[k + 1]]."""
-    first = np.zeros(nodes + 1, np.int64)
-    for c in range(node.size):
-        first[node[c] + 1] += 1
-    for k in range(nodes):
-        first[k + 1] += first[k]
-    units, filled = np.empty(node.size, np.int64), first[:-1].copy()
-    for c in range(node.size):
-        units[filled[node[c]]] = c
-        filled[node[c]] += 1
-    return units, first
+def _by_node(node: Array, nodes: int) -> list[Ints]:
+    """The units of each node."""
+    order = np.argsort(node, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(node, minlength=nodes))[:-1])
 
 
 @part
@@ -373,7 +384,7 @@ def _change_places(state: SwapState, c: int, d: int) -> None:
     rail[c], rail[d] = m, n
 
 
-@part
+@kernel(element_s=PASSES_S / 10)  # since `LOOKS` ends it
 def _exchange(state: SwapState, some: Array, full: int, kept: int, sends: bool) -> bool:
     """Make rail `full` of the node that sends (or receives) the units `some` less busy: one of them
     goes to a rail with room, or changes places with a smaller one there, at the fewest further
@@ -416,18 +427,16 @@ def _exchange(state: SwapState, some: Array, full: int, kept: int, sends: bool) 
     return True
 
 
-@kernel
 def relieve(state: SwapState, kept: int) -> None:
     """Exchange units as long as that helps NICs that are busy for longer than `kept`."""
     nodes, rails = state.costs.tx.shape
     for sends in (True, False):
-        units, first = _by_node(state.units.src if sends else state.units.dst, nodes)
+        units = _by_node(state.units.src if sends else state.units.dst, nodes)
         busy = state.sent if sends else state.received
-        for nic in range(nodes * rails):
-            k = nic // rails
+        for nic in np.flatnonzero(busy > kept).tolist():  # no other NIC gets longer than that
+            k, n = divmod(nic, rails)
             for _ in range(EXCHANGES):
-                some = units[first[k] : first[k + 1]]
-                if busy[nic] <= kept or not _exchange(state, some, nic % rails, kept, sends):
+                if busy[nic] <= kept or not _exchange(state, units[k], n, kept, sends):
                     break
 
 
@@ -470,15 +479,18 @@ def _trade(state: SwapState, some: Array, i: int, kept: int) -> bool:
 
 
 @kernel
+def _trade_all(state: SwapState, some: Array, kept: int) -> int:
+    """`_trade` for each of the units `some` that could be moved less; how many changed places."""
+    changed = 0
+    for i in range(some.size):
+        if state.units.grade[some[i], state.rail[some[i]]] > 0:
+            changed += _trade(state, some, i, kept)
+    return changed
+
+
 def trade_home(state: SwapState, kept: int) -> int:
     """One round in which units change places with others of their sender, so that fewer bytes are
     moved and no NIC is busy for longer than `kept`; how many did.
     """
-    units, first = _by_node(state.units.src, state.costs.tx.shape[0])
-    changed = 0
-    for k in range(state.costs.tx.shape[0]):
-        some = units[first[k] : first[k + 1]]
-        for i in range(some.size):
-            if state.units.grade[some[i], state.rail[some[i]]] > 0:
-                changed += _trade(state, some, i, kept)
-    return changed
+    units = _by_node(state.units.src, len(state.costs.tx))
+    return sum(_trade_all(state, some, kept) for some in units)

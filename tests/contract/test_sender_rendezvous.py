@@ -95,6 +95,9 @@ def test_ranks_meet_gather_and_part() -> None:
         in_threads(groups, lambda g: g.allgather([g.rank, "x"]))
         == [[[0, "x"], [1, "x"], [2, "x"]]] * 3
     )
+    told = in_threads(groups, lambda g: g.exchange([[g.rank, k] for k in range(3 - g.rank)]))
+    assert told[0] == [[0, 0], [1, 0], [2, 0]]
+    assert told[2] == [[0, 2], None, None]  # ranks that have nothing for it
     began = time.monotonic()
     part(groups)
     assert time.monotonic() - began < 20
@@ -302,9 +305,10 @@ def test_mpi_hands_out_secret_and_connection_data_without_pickling() -> None:
     for thread in threads:
         thread.join(20)
     cards = in_threads(
-        groups, lambda g: g.exchange({"rank": g.rank, "pad": "x" * (5 + 7 * g.rank)})
+        groups, lambda g: g.exchange([{"from": g.rank, "pad": "x" * (5 + 7 * k)} for k in range(2)])
     )
-    assert cards[0] == cards[1] == [{"rank": 0, "pad": "x" * 5}, {"rank": 1, "pad": "x" * 12}]
+    for k in range(2):
+        assert cards[k] == [{"from": rank, "pad": "x" * (5 + 7 * k)} for rank in range(2)]
     part(groups)
 
 

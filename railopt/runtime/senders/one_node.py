@@ -25,6 +25,7 @@ import numpy as np
 
 from railopt.base.arrays import Ints
 from railopt.base.errors import BackendError, InputError
+from railopt.base.units import INT64_MAX
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
@@ -130,8 +131,8 @@ class Sizes:
         self._sender, self._fabric = sender, fabric
         self._rank, nodes = sender.group.rank, fabric.nodes
         pairs = fabric.gpus * fabric.gpus
-        shapes = [(nodes, fabric.rails + pairs), (nodes, pairs)]
-        shapes += [(2, *shapes[0]), shapes[1]]
+        sizes, places = (nodes, fabric.rails + pairs), (nodes, pairs)
+        shapes: list[tuple[int, ...]] = [sizes, places, (2, *sizes), places]
         ends = np.cumsum([0, *(np.prod(shape) for shape in shapes)])
         self._memory = np.zeros(ends[-1], NUMBER)
         self._at = [self._memory.ctypes.data + 8 * int(end) for end in ends]
@@ -181,8 +182,8 @@ class Sizes:
         told, recv, rails = self._told[round_ % 2], self._sender.recv, self._fabric.rails
         nodes, gpus = self._fabric.nodes, self._fabric.gpus
         told[self._rank] = 0
-        if told.min() < 0:
-            raise BackendError("a rank sent sizes below 0: run the same version on all nodes")
+        if told.min() < 0 or told.max() > INT64_MAX // told.size:
+            raise BackendError("a rank sent sizes that are none: run the same version on all nodes")
         sizes = told[:, rails:].reshape(nodes, gpus, gpus).transpose(2, 0, 1)  # there, node, here
         ends = np.cumsum(sizes.reshape(len(recv), -1), axis=1)
         needed, there = ends[:, -1].tolist(), [memory.length for memory in recv]

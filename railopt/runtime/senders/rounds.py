@@ -121,6 +121,7 @@ class Rounds:
         # (peer, SIZES or READY) -> (round, digest bits) of its last word
         self._heard: dict[tuple[int, int], tuple[int, int]] = {}
         self._said: dict[tuple[int, int], Link] = {}  # and the link on which we said it
+        self._unfinished: Link | None = None
 
     # -- a round
 
@@ -133,6 +134,7 @@ class Rounds:
         transfer.done = immediate(DONE, self.round, transfer.digest)
         transfer.readmissions += self.failover.admit(self.round)
         self._said.clear()
+        self._unfinished = None
         for link in self.wiring.by_place.values():
             link.open = False
         if transfer.alone is not None:
@@ -222,7 +224,9 @@ class Rounds:
         if not living:
             return
         link = self._said[peer, kind] = living[0]
-        parcel = run.alone and run.alone.parcel(peer, kind, link.rail, self.round)
+        parcel = None
+        if run.alone is not None:
+            parcel = run.alone.parcel(peer, kind, link.rail, self.round)
         if error := link.signal(immediate(kind, self.round, run.digest), parcel=parcel):
             self.on_fault(link, 0, error)
 
@@ -244,13 +248,20 @@ class Rounds:
                 link.open = True
 
     def complete(self) -> bool:
-        """Whether this round is done: all our jobs acknowledged, all that we expect seen."""
-        return (
-            self.doom is None
-            and (self.running is None or self.running.awaits is None)
-            and not any(self.owed.values())
-            and not any(link.waiting for link in self.wiring.by_place.values())
-        )
+        """Whether this round is done: all our jobs and words acknowledged, all that we expect
+        seen.
+        """
+        if self.doom is not None or any(self.owed.values()):
+            return False
+        if self.running is not None and self.running.awaits is not None:
+            return False
+        if self._unfinished is None or not self._unfinished.waiting:  # the one found last first
+            links = self.wiring.by_place.values()
+            self._unfinished = next((link for link in links if link.waiting), None)
+        if self._unfinished is not None:
+            return False
+        # what was said to a peer that sends nothing back would be lost with its link
+        return not any(link.immediates for link in self._said.values())
 
     def waiting_for(self) -> str:
         """The peers that keep this round from ending."""

@@ -79,11 +79,10 @@ class Wiring:
     def _connect(self) -> None:
         """Exchange cards and bring every queue pair up."""
         group = self.group
-        cards = {
-            rank: Card.from_dict(data, group.names[rank])
-            for rank, data in enumerate(group.exchange(self._card().as_dict()))
-            if rank != group.rank
-        }
+        others = [rank for rank in range(group.size) if rank != group.rank]
+        mine = {rank: self._card(rank).as_dict() for rank in others}
+        told = group.exchange([mine.get(rank) for rank in range(group.size)])
+        cards = {rank: Card.from_dict(told[rank], group.names[rank]) for rank in others}
         most = max((len(card.recv) for card in cards.values()), default=1)
         self._send = np.array([region.memory.address for region in self.send], np.uint64)
         keys = [[region.rails[n].lkey for region in self.send] for n in range(len(self.rails))]
@@ -94,21 +93,16 @@ class Wiring:
             self._connect_peer(rank, card)
         group.allgather("connected")
 
-    def _card(self) -> Card:
+    def _card(self, peer: int) -> Card:
+        """For one peer."""
+        lanes = range(self.options.queue_pairs)
         return Card(
             tuple(r.device.name for r in self.rails),
             tuple(r.address for r in self.rails),
-            tuple(self._numbers(rail) for rail in self.rails),
+            tuple([(r.qps[peer, k].number, r.qps[peer, k].psn) for k in lanes] for r in self.rails),
             tuple(tuple(r.rails[n].rkey for r in self.recv) for n in range(len(self.rails))),
             tuple((r.memory.address, r.memory.length) for r in self.recv),
         )
-
-    def _numbers(self, rail: Rail) -> dict[int, list[tuple[int, int]]]:
-        """(number, first packet) of a rail's queue pairs to each peer."""
-        found: dict[int, list[tuple[int, int]]] = {}
-        for (peer, _), qp in rail.qps.items():
-            found.setdefault(peer, []).append((qp.number, qp.psn))
-        return found
 
     def _connect_peer(self, rank: int, card: Card) -> None:
         name = self.group.names[rank]
@@ -128,7 +122,7 @@ class Wiring:
                     f"rail {n} is {'RoCE' if rail.address.ethernet else 'InfiniBand'} here and not "
                     f"at {name}: check --ib-dev"
                 )
-            pairs, mine = card.queue_pairs[n].get(self.group.rank, []), self.options.queue_pairs
+            pairs, mine = card.queue_pairs[n], self.options.queue_pairs
             if len(pairs) != mine:
                 raise BackendError(
                     f"{name} has {len(pairs)} queue pairs for this node on rail {n}, this node has "

@@ -52,9 +52,10 @@ def ran(
     if not (folder / "loops.py").exists():
         (folder / "loops.py").write_text(MODULE)
     root = str(Path(__file__).resolve().parents[3])
-    given = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{root}", **environment}
+    given = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{root}"}
     given.pop("NUMBA_CACHE_DIR", None)
     given.pop("RAILOPT_COMPILE", None)
+    given.update(environment)
     if mode is not None:
         given["RAILOPT_COMPILE"] = mode
     return subprocess.run(
@@ -125,6 +126,14 @@ def test_another_value_of_the_variable_is_refused(tmp_path: Path) -> None:
     done = ran(tmp_path, call(), "maybe")
     expected = "RAILOPT_COMPILE=maybe: expected one of auto, always, never"
     assert done.stderr.splitlines()[-1].endswith(expected)
+
+
+@pytest.mark.slow
+def test_a_cache_folder_that_cannot_be_made_is_one_line(compiled: Path) -> None:
+    asked = str(compiled / "loops.py" / "cache")
+    done = ran(compiled, MOST, "always", NUMBA_CACHE_DIR=asked)
+    expected = f"railopt: NUMBA_CACHE_DIR={asked} can't be used: numba keeps kernels elsewhere"
+    assert (done.returncode, done.stderr.splitlines()) == (0, [expected])
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ TABLES = {
     "gap": ["gap", *SMALL, "--policy", "lpt,pxn", "--limit", "0s"],
     "blame": ["blame", "plan.npz", "--counters", "before", "after"],
     "compare": ["compare", SMALL[0], "--healthy", "fabric.toml", "--degrade", "0:1=0.5"],
+    "size": ["size", SMALL[0], "--nodes", "3", "--gpus", "2", "--rails", "2", "--cases", "1"],
     "frontier": ["frontier", *SMALL, "--policy", "own-nic,lpt"],
     "split": [
         "split",

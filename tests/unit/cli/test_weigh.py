@@ -29,6 +29,17 @@ def test_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Path) -> N
     assert drawn.read_text().startswith("<?xml")
 
 
+def test_the_bounds_are_certificates(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "bounds"
+    line = (*LINE, "--order", "rails", "--certificate", str(folder))
+    assert railopt_cli(*line).code == 0
+    files = sorted(folder.glob("*.json"))
+    assert len(files) % 2 == 0 < len(files)
+    assert railopt_cli("check", *map(str, files)).code == 0
+    again = railopt_cli(*line)
+    assert (again.code, "is there already" in again.err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

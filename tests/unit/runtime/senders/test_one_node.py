@@ -10,8 +10,8 @@ import pytest
 
 from railopt import Fabric, Planner, Traffic, plan, workloads
 from railopt.base.errors import BackendError, InputError
-from railopt.policies.planner import NODE_POLICIES, joined_plan, planned_by
-from railopt.runtime import Loopback, RowSender
+from railopt.policies.planner import NODE_POLICIES, planned_by
+from railopt.runtime import RowSender
 from railopt.runtime.senders.one_node import packed, unpacked
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.structs import IBV_WC_RETRY_EXC_ERR
@@ -45,15 +45,6 @@ def parts_of(policy: str) -> list[Any]:
         Planner(FABRIC, node, "1KiB", policy).plan(row_of(node, policy))
         for node in range(FABRIC.nodes)
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", POLICIES)
-def test_parts_are_the_plan_of_all_and_loopback_carries_it(policy: str) -> None:
-    joined = joined_plan(FABRIC, parts_of(policy), policy)
-    assert joined.digest == plan(FABRIC, TRAFFIC.chunks("1KiB"), policy).digest
-    report = Loopback().run(joined).wait()
-    assert (report.wrong, report.bytes) == (0, joined.chunks.total)
 
 
 def payload(node: int, turn: int) -> np.ndarray:
@@ -178,10 +169,14 @@ def test_memory_that_is_too_small_for_what_arrives_ends_the_run_everywhere() -> 
         assert "gave up: recv buffers of" in str(error)
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 3])
-def test_a_rail_that_dies_while_nodes_tell_each_other_what_comes(after: int) -> None:
+@pytest.mark.parametrize(("after", "bytes_too"), [(0, False), *((n, True) for n in range(4))])
+def test_a_rail_that_dies_while_nodes_tell_each_other_what_comes(
+    after: int, bytes_too: bool
+) -> None:
     """Request number `after` of node 0 to node 1 on rail 0 fails: SIZES, READY, a write or DONE."""
-    world = World(3, 2)
+    world, traffic = World(3, 2), TRAFFIC.bytes.copy()
+    if not bytes_too:
+        traffic[:4, :4] = 0
 
     def work(sender: Verbs) -> list[bool]:
         rows, found = RowSender(sender, FABRIC, "lpt", "1KiB"), []
@@ -189,7 +184,7 @@ def test_a_rail_that_dies_while_nodes_tell_each_other_what_comes(after: int) -> 
             if (sender.group.rank, turn) == (0, 1):
                 link = sender.wiring.on(1, 0)[0]
                 world.lib.inject(link.qp.pointer, IBV_WC_RETRY_EXC_ERR, after)
-            fine, report = sent_and_right(rows, TRAFFIC.bytes, turn)
+            fine, report = sent_and_right(rows, traffic, turn)
             found.append((fine, [(f.peer, f.rail) for f in report.faults]))
         return found
 
@@ -211,7 +206,10 @@ def test_a_row_sender_for_another_world() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_planner_of_all_nodes_makes_all_parts(policy: str) -> None:
     parts = parts_of(policy)
-    every = Planner(FABRIC, None, "1KiB", policy).plan(np.array(TRAFFIC.bytes))
+    planner = Planner(FABRIC, None, "1KiB", policy)
+    made = planned_by(planner, np.array(TRAFFIC.bytes))
+    assert made.digest == plan(FABRIC, TRAFFIC.chunks("1KiB"), policy).digest
+    every = planner.plan(np.array(TRAFFIC.bytes))
     for column, columns in zip(every, zip(*parts, strict=True), strict=True):
         assert column.tolist() == np.concatenate(columns).tolist()
     lonely = Fabric.uniform(3, 2).degraded({(2, 0): "0", (2, 1): "0"})
@@ -229,16 +227,6 @@ def test_int32_rows_and_tensors(policy: str) -> None:
     for bad in (row.astype(np.float32), row[:, :-1], Tensor(row.astype(np.int16)), [[1], [1, 2]]):
         with pytest.raises(InputError, match=r"expected int64 or int32|not a 2-dimensional array"):
             planner.plan(bad)
-
-
-def test_parts_that_do_not_fit() -> None:
-    parts = parts_of("lpt")
-    with pytest.raises(InputError, match="parts of 2 nodes, the fabric has 3"):
-        joined_plan(FABRIC, parts[:2])
-    with pytest.raises(InputError, match=r"part 0 has chunks of nodes \[1\]"):
-        joined_plan(FABRIC, [parts[1], parts[0], parts[2]])
-    nothing = parts[0]._make(column[:0] for column in parts[0])
-    assert len(joined_plan(FABRIC, [nothing] * 3).chunks) == 0
 
 
 def test_a_row_on_the_wire_and_what_is_none() -> None:
