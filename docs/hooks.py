@@ -63,7 +63,6 @@ ROOMS = {
         "model.traffic",
         "model.chunks",
         "model.plan",
-        "model.moves",
         "evidence.bracket",
         "evidence.certificate",
     ],
@@ -74,7 +73,6 @@ ROOMS = {
         "cuda.planner",
         "moe.micro.device",
         "model.workloads",
-        "model.sources",
         "answers.convert",
     ],
     "Gaps, bounds and checks": [

@@ -27,9 +27,9 @@ from railopt.model import workloads
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric, Spine
 from railopt.model.plan import Plan
-from railopt.model.sources import demand_from, traffic_from
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
+from railopt.model.workloads import demand_from, traffic_from
 from railopt.policies import POLICIES, plan
 from railopt.solver.outcome import Outcome
 

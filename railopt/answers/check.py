@@ -38,8 +38,8 @@ from railopt.evidence.verified import NAME, installed
 from railopt.evidence.verified import check as check_verified
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.model.sources import is_file, traffic_from
 from railopt.model.traffic import Traffic
+from railopt.model.workloads import is_file, traffic_from
 
 if TYPE_CHECKING:
     from railopt.schedule import Schedule

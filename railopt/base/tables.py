@@ -12,55 +12,15 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
 
 from railopt.base.errors import InputError, did_you_mean, printable
-from railopt.base.units import format_bytes, format_rate, format_time, parse_bytes
+from railopt.base.units import Quantity, parse_bytes, size
 
 Rows = Sequence[Sequence[Any]]
 Left = int | Sequence[bool]  # how many columns stand to the left, or for each whether it does
 LEAST = 8  # characters of a column that is made narrower
-
-
-class Quantity(str):
-    """A number as people read it; `value` is the number itself, None where there is none, in
-    `unit`: "s", "B", "B/s" or "", which is none or the one that the column names.
-    """
-
-    value: float | None
-    unit: str
-
-    def __new__(cls, text: str, value: float | None, unit: str = "") -> Quantity:
-        made = super().__new__(cls, text)
-        made.value = value
-        made.unit = unit
-        return made
-
-
-def duration(seconds: Fraction | int) -> Quantity:
-    """Seconds, as `12.3us`."""
-    return Quantity(format_time(seconds), float(seconds), "s")
-
-
-def size(count: int) -> Quantity:
-    """Bytes, as `256KiB`."""
-    return Quantity(format_bytes(count), count, "B")
-
-
-def rate(bytes_per_s: Fraction | int) -> Quantity:
-    """Bytes per second, as `400Gb/s`."""
-    return Quantity(format_rate(int(bytes_per_s)), float(bytes_per_s), "B/s")
-
-
-def percent(gap: Fraction | None) -> Quantity:
-    """A gap as a percentage, three significant digits; an exact zero says so.  Where there is none
-    it is a dash, and empty in CSV.
-    """
-    if gap is None:
-        return Quantity("-", None)
-    return Quantity("0" if gap == 0 else f"{float(gap) * 100:.3g}", float(gap * 100))
 
 
 def pick(columns: Sequence[str], names: Sequence[str]) -> list[int]:

@@ -14,52 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, NoReturn
 
-from railopt.base.arrays import kind_of
+from railopt.base.arrays import check_targets, kind_of
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS, Rows, lines, pick, render
 from railopt.base.units import MAX_CHARACTERS, parse_integer
 from railopt.cli.parsing import screen, wrapped
-from railopt.model import sources
+from railopt.model import workloads
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
 from railopt.model.running import PREFIX, running_job
 from railopt.model.tokens import Tokens
 from railopt.model.topology import describes_node
 from railopt.model.traffic import Traffic
 from railopt.model.workloads import BYTES, WORKLOADS
-
-__all__ = [
-    "BYTES_HELP",
-    "FABRIC_FLAGS",
-    "TRAFFIC_HELP",
-    "Idle",
-    "Output",
-    "add_fabric_arguments",
-    "add_format_arguments",
-    "add_output_arguments",
-    "by_dispatch",
-    "demand_from",
-    "demands_from",
-    "described_by",
-    "described_fabric",
-    "fabric_from",
-    "fabric_given",
-    "flag",
-    "given",
-    "integer",
-    "listed",
-    "note",
-    "one_figure",
-    "output_of",
-    "plan_given",
-    "positive",
-    "print_json",
-    "recorded_from",
-    "refuse_idle",
-    "screen",
-    "seed",
-    "traffic_from",
-    "wrapped",
-]
+from railopt.report.saving import figure_format, save_figure
+from railopt.report.style import PAGE, WIDTHS, parse_width
 
 _FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
 SUBJECTS = ("traffic", "what", "trace", "places", "spec")
@@ -125,6 +93,21 @@ def add_fabric_arguments(parser: argparse.ArgumentParser, *, nic_per_gpu: bool =
     )
 
 
+def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
+    """--top-k and --routed-experts: what tensors do not say of themselves."""
+    parser.add_argument(
+        "--top-k",
+        type=positive,
+        help="experts per token, for .pt statistics and .npy (default: the model's, else 1)",
+    )
+    parser.add_argument(
+        "--routed-experts",
+        metavar="N",
+        type=positive,
+        help="TRACE is vLLM's routed_experts, ids of N experts [length, layers, top_k]",
+    )
+
+
 def fabric_given(args: argparse.Namespace) -> bool:
     """Whether any option describes a fabric."""
     return any(getattr(args, name) not in (None, []) for name in FABRIC_FLAGS)
@@ -180,20 +163,20 @@ def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
 
 def traffic_from(text: str, fabric: Fabric) -> Traffic:
     """The same, of bytes between GPUs alone."""
-    noted = text.startswith(PREFIX) or sources.trace_file(text)
+    noted = text.startswith(PREFIX) or workloads.trace_file(text)
     found = demand_from(text, fabric) if noted else None
-    return found if isinstance(found, Traffic) else sources.traffic_from(text, fabric)
+    return found if isinstance(found, Traffic) else workloads.traffic_from(text, fabric)
 
 
 def demands_from(text: str, fabric: Fabric) -> dict[str, Traffic | Tokens]:
     """By name, as many dispatches as the text asks of a routing trace; else one without a name."""
-    if text.startswith(PREFIX) and not sources.is_file(text):
+    if text.startswith(PREFIX) and not workloads.is_file(text):
         job = running_job(text, fabric)
         for said in job.notes:
             note(said)
         return {"": job.traffic}
-    if sources.trace_file(text) is None:
-        return {"": sources.demand_from(text, fabric)}
+    if workloads.trace_file(text) is None:
+        return {"": workloads.demand_from(text, fabric)}
     return {**recorded_from(text, fabric)}
 
 
@@ -482,3 +465,59 @@ def note(text: str) -> None:
     """Print one line to stderr, wrapped where that is a terminal."""
     line = printable(text, 2000)
     print(wrapped(line) if sys.stderr.isatty() else line, file=sys.stderr)
+
+
+FORMATS_HELP = ".svg, .pdf or .png"
+
+
+def add_figure_arguments(parser: argparse.ArgumentParser) -> None:
+    """--width and --title."""
+    add_width_argument(parser)
+    parser.add_argument(
+        "--title", help='title of the figure, instead of the usual one; "" leaves it out'
+    )
+
+
+def add_width_argument(parser: argparse.ArgumentParser) -> None:
+    """--width."""
+    inches = ", ".join(f"{name} ({width} in)" for name, width in WIDTHS.items())
+    parser.add_argument(
+        "--width",
+        metavar="column|page|INCHES",
+        help=f"how wide the figure is printed: {inches} or inches (default page)",
+    )
+
+
+def title_of(args: argparse.Namespace, usual: str = "") -> str:
+    """The title of the figure: as --title gives it, else the usual one."""
+    text = usual if args.title is None else args.title
+    return "\n".join(printable(line, 1000) for line in text.split("\n"))
+
+
+def width_of(args: argparse.Namespace) -> float:
+    """Inches of the figure."""
+    if args.width is None:
+        return PAGE
+    try:
+        return parse_width(args.width)
+    except InputError as error:
+        raise InputError(f"--width {error}") from error
+
+
+def figure_width(
+    args: argparse.Namespace, flag: str, *, check: bool = True, also: str = ""
+) -> float:
+    """The same, where `flag` names its file: an unknown suffix is refused (`also` says what else
+    the file could be), and with `check` what stands in the way.
+    """
+    width, path = width_of(args), getattr(args, flag)
+    if path is not None:
+        figure_format(path, also)
+        check_targets(path if check else None, force=args.force)
+    return width
+
+
+def save_drawing(args: argparse.Namespace, flag: str, figure: Any) -> None:
+    """Save a figure where `flag` says, and say so."""
+    save_figure(figure, getattr(args, flag), force=args.force)
+    note(f"saved {getattr(args, flag)}")

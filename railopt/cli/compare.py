@@ -10,24 +10,8 @@ from typing import Any
 from railopt.answers.compare import Comparison, Cost, added_up, changes_text, compare, fastest
 from railopt.answers.outliers import median_rate
 from railopt.base.errors import Infeasible, InputError
-from railopt.base.tables import duration, percent
-from railopt.base.units import format_time
-from railopt.cli.common import (
-    TRAFFIC_HELP,
-    Idle,
-    Output,
-    add_output_arguments,
-    by_dispatch,
-    demands_from,
-    described_fabric,
-    integer,
-    listed,
-    note,
-    one_figure,
-    output_of,
-    print_json,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.base.units import duration, format_time, percent
+from railopt.cli import common
 from railopt.model.fabric import Fabric, parse_nics
 from railopt.policies import KNOWN, POLICIES
 
@@ -46,11 +30,11 @@ their times up."""
 SHOWN, DRAWN = 8, 2  # NICs that are named in the answer, and in the title of the figure
 
 
-IDLE = (Idle("force width title", without=["figure"]),)
+IDLE = (common.Idle("force width title", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("traffic", metavar="TRAFFIC", help=TRAFFIC_HELP)
+    parser.add_argument("traffic", metavar="TRAFFIC", help=common.TRAFFIC_HELP)
     parser.add_argument(
         "--healthy",
         metavar="FABRIC",
@@ -58,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for name in ("nodes", "rails", "gpus"):
         parser.add_argument(
-            f"--{name}", type=integer, help=f"{name} of the healthy fabric (default: see below)"
+            f"--{name}",
+            type=common.integer,
+            help=f"{name} of the healthy fabric (default: see below)",
         )
     parser.add_argument("--link", help="rate of a healthy NIC (default: see below)")
     parser.add_argument(
@@ -78,17 +64,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", help=f"policies, with commas between them: {KNOWN} (default: all)"
     )
-    parser.add_argument("--figure", metavar="FILE", help=f"draw both times: {FORMATS_HELP}")
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
+    parser.add_argument("--figure", metavar="FILE", help=f"draw both times: {common.FORMATS_HELP}")
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """One row per policy; the exit code."""
-    width = figure_width(args, "figure")
+    width = common.figure_width(args, "figure")
     healthy, degraded = _fabrics(args)
-    demands = one_figure(demands_from(args.traffic, healthy), args)
-    policies = listed(args.policy, "--policy") or tuple(POLICIES)
+    demands = common.one_figure(common.demands_from(args.traffic, healthy), args)
+    policies = common.listed(args.policy, "--policy") or tuple(POLICIES)
     found = {
         name: compare(healthy, degraded, demand.chunks(args.chunk), policies)
         for name, demand in demands.items()
@@ -96,17 +82,17 @@ def run(args: argparse.Namespace) -> int:
     costs, limits = added_up(list(found.values()))
     if args.format == "json":
         every = {"totals": [cost.as_dict() for cost in (*costs, limits)]} if len(found) > 1 else {}
-        print_json({**by_dispatch({name: one.as_dict() for name, one in found.items()}), **every})
+        common.print_json(
+            {**common.by_dispatch({name: one.as_dict() for name, one in found.items()}), **every}
+        )
     else:
-        _print(found, changes_text(healthy, degraded, SHOWN), output_of(args))
+        _print(found, changes_text(healthy, degraded, SHOWN), common.output_of(args))
     if args.figure:
         from railopt.report.comparison import comparison_figure
-        from railopt.report.saving import save_figure
 
-        title = title_of(args, f"{args.traffic}\n{changes_text(healthy, degraded, DRAWN)}")
+        title = common.title_of(args, f"{args.traffic}\n{changes_text(healthy, degraded, DRAWN)}")
         figure = comparison_figure(next(iter(found.values())), title, width=width)
-        save_figure(figure, args.figure, force=args.force)
-        note(f"saved {args.figure}")
+        common.save_drawing(args, "figure", figure)
     planned = all(fastest(costs, name) is not None for name in ("healthy", "degraded"))
     return 0 if planned else Infeasible.exit_code
 
@@ -122,18 +108,18 @@ def _fabrics(args: argparse.Namespace) -> tuple[Fabric, Fabric]:
         degraded = Fabric.read(args.degraded)
         sizes = {name: getattr(degraded, name) for name in ("nodes", "rails", "gpus")}
         middle = f"{median_rate(degraded) * 8}b/s"
-        healthy = described_fabric(args, {**sizes, "link": middle}).fabric
+        healthy = common.described_fabric(args, {**sizes, "link": middle}).fabric
         if args.healthy is None and healthy.rails == degraded.rails:
             healthy = replace(degraded, tx=healthy.tx, rx=healthy.rx)
         return healthy, degraded
-    healthy = described_fabric(args, {"nodes": 8, "rails": 8}).fabric
+    healthy = common.described_fabric(args, {"nodes": 8, "rails": 8}).fabric
     try:
         return healthy, healthy.degraded(parse_nics(args.degrade))
     except InputError as error:
         raise InputError(f"--degrade {error}") from error
 
 
-def _print(found: dict[str, Comparison], changed: str, out: Output) -> None:
+def _print(found: dict[str, Comparison], changed: str, out: common.Output) -> None:
     """The rows of each dispatch, those of their sum, and what they come to in words."""
     costs, limits = added_up(list(found.values()))
     rows = {name: _rows(one.costs, one.limits) for name, one in found.items()}
@@ -152,7 +138,7 @@ def _print(found: dict[str, Comparison], changed: str, out: Output) -> None:
         f"{cost.policy}: {cost.why}" for one in found.values() for cost in one.costs if cost.why
     ]
     for text in dict.fromkeys(refused):
-        note(text)
+        common.note(text)
 
 
 def _rows(costs: Sequence[Cost], limits: Cost) -> list[list[Any]]:

@@ -8,18 +8,10 @@ from typing import Any
 
 from railopt.answers.convert import convert
 from railopt.base.arrays import check_targets
-from railopt.cli.common import (
-    BYTES_HELP,
-    Idle,
-    add_fabric_arguments,
-    fabric_from,
-    fabric_given,
-    note,
-    recorded_from,
-)
-from railopt.model.sources import trace_file
+from railopt.cli import common
 from railopt.model.topology import describes_node
 from railopt.model.traffic import Traffic
+from railopt.model.workloads import trace_file
 
 EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything
 else is an nccl-tests alltoallv matrix.
@@ -44,7 +36,7 @@ def _topology(args: argparse.Namespace) -> str:
     return "a node's topology" if describes_node(args.input) else ""
 
 
-IDLE = (Idle("fabric rails gpus degrade", beside=[_topology]),)
+IDLE = (common.Idle("fabric rails gpus degrade", beside=[_topology]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,30 +44,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "input",
         metavar="IN",
         help="a fabric (.toml, .topo, the topology of a node), a plan (.npz), or traffic: "
-        + BYTES_HELP,
+        + common.BYTES_HELP,
     )
     parser.add_argument(
         "output", metavar="OUT", help="the file to write; its suffix says the format"
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
-    add_fabric_arguments(parser)
+    common.add_fabric_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     size: dict[str, Any] = {}
     sources: dict[str, str | Traffic] = {args.output: args.input}
     if trace_file(args.input):
-        sources = _dispatches(recorded_from(args.input, fabric_from(args)), args)
+        sources = _dispatches(common.recorded_from(args.input, common.fabric_from(args)), args)
     elif describes_node(args.input):
         size = {"nodes": args.nodes, "link": args.link}
     else:
-        size = {"fabric": fabric_from(args) if fabric_given(args) else None}
+        size = {"fabric": common.fabric_from(args) if common.fabric_given(args) else None}
     made = [convert(one, target, **size, force=args.force) for target, one in sources.items()]
     for text in dict.fromkeys(text for one in made for text in one.assumed):
-        note(text)
+        common.note(text)
     written = [path for one in made for path in one.paths]
     more = f" and {len(written) - 1} more" if len(written) > 1 else ""
-    note(f"saved {written[0]}{more}")
+    common.note(f"saved {written[0]}{more}")
     return 0
 
 

@@ -12,19 +12,10 @@ import numpy as np
 from railopt.answers.outliers import outlier_lines, outliers
 from railopt.base.arrays import read_text, write_atomic
 from railopt.base.errors import CheckFailed, InputError, printable
-from railopt.cli.common import (
-    Idle,
-    add_fabric_arguments,
-    described_by,
-    integer,
-    note,
-    print_json,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.cli import common
 from railopt.model.fabric import Fabric
 from railopt.model.topology import MAX_BYTES, read_node
 from railopt.report.node import node_figure, node_lines
-from railopt.report.saving import save_figure
 
 EPILOG = """FABRIC is a description (.toml), a .topo of htsim, or the topology of one node: the XML
 of NCCL_TOPO_DUMP_FILE, or what nvidia-smi topo -m prints; without it, options describe the fabric.
@@ -45,12 +36,12 @@ rates: swapped cables, NICs on another rail or GPU, slow ones; exit code 4 if th
 
 SHOWN = 20  # slow NICs that are named
 IDLE = (
-    Idle("force", without=["figure", "output"]),
-    Idle("width title", without=["figure"]),
-    Idle("figure", beside=["action!=show"]),
-    Idle("wired measured", without=["action=check"]),
-    Idle("topology output", without=["action=nccl"]),
-    Idle("node", beside=["action=check"]),
+    common.Idle("force", without=["figure", "output"]),
+    common.Idle("width title", without=["figure"]),
+    common.Idle("figure", beside=["action!=show"]),
+    common.Idle("wired measured", without=["action=check"]),
+    common.Idle("topology output", without=["action=nccl"]),
+    common.Idle("node", beside=["action=check"]),
 )
 
 
@@ -63,14 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", metavar="FABRIC", nargs="?", help="fabric description, as --fabric takes it"
     )
-    parser.add_argument("--node", type=integer, help="whose NIC rates count (default 0)")
-    parser.add_argument("--figure", metavar="FILE", help=f"show: draw it: {FORMATS_HELP}")
+    parser.add_argument("--node", type=common.integer, help="whose NIC rates count (default 0)")
+    parser.add_argument("--figure", metavar="FILE", help=f"show: draw it: {common.FORMATS_HELP}")
     parser.add_argument("-o", "--output", metavar="XML", help="nccl: the topology file")
     parser.add_argument("--topology", metavar="XML", help="nccl: the node's own dump")
     parser.add_argument("--wired", metavar="XML", nargs="+", help="check: dumps of the nodes")
     parser.add_argument("--measured", metavar="TOML", help="check: of fabric-from-perftest")
-    add_figure_arguments(parser)
-    add_fabric_arguments(parser)
+    common.add_figure_arguments(parser)
+    common.add_fabric_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
 
@@ -89,14 +80,14 @@ def _check(args: argparse.Namespace) -> int:
 
     if args.wired is None and args.measured is None:
         raise InputError("expected --wired, --measured or both: there is nothing to compare with")
-    planned = described_by(args).fabric
+    planned = common.described_by(args).fabric
     wired = {_node_named(path, planned): read_node(path) for path in args.wired or ()}
     measured = None if args.measured is None else Fabric.read(args.measured)
     found = check_wiring(planned, wired, measured)
     if args.wired and len(wired) < planned.nodes:
-        note(f"{planned.nodes - len(wired)} of {planned.nodes} nodes have no file")
+        common.note(f"{planned.nodes - len(wired)} of {planned.nodes} nodes have no file")
     if args.json:
-        print_json({"mismatches": [one.as_dict() for one in found]})
+        common.print_json({"mismatches": [one.as_dict() for one in found]})
     else:
         for one in found:
             print(f"{planned.node_name(one.node)} {one.device}: {one.what}")
@@ -120,7 +111,7 @@ def _nccl(args: argparse.Namespace) -> int:
     from railopt.answers.wiring import variables
     from railopt.model.topology.writing import format_dump, with_speeds
 
-    fabric = described_by(args).fabric
+    fabric = common.described_by(args).fabric
     if not 0 <= args.node < fabric.nodes:
         raise InputError(f"--node {args.node}: expected one of {fabric.nodes} nodes")
     rates = np.minimum(fabric.tx[args.node], fabric.rx[args.node]).tolist()
@@ -135,11 +126,11 @@ def _nccl(args: argparse.Namespace) -> int:
     if args.output is not None:
         write_atomic(args.output, made.text, force=args.force)
         for said in made.lost:
-            note(said)
-        note(f"saved {args.output}")
+            common.note(said)
+        common.note(f"saved {args.output}")
     found = variables(fabric, args.output)
     if args.json:
-        print_json({"variables": [one._asdict() for one in found], "lost": list(made.lost)})
+        common.print_json({"variables": [one._asdict() for one in found], "lost": list(made.lost)})
         return 0
     for one in found:
         print(f"# {one.why}\nexport {one.name}={one.value}")
@@ -147,19 +138,18 @@ def _nccl(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    width = figure_width(args, "figure")
-    fabric, assumed = described_by(args, one_node=True)
+    width = common.figure_width(args, "figure")
+    fabric, assumed = common.described_by(args, one_node=True)
     drawn, found = node_lines(fabric, args.node), outliers(fabric)
     if args.figure is not None:
-        figure = node_figure(fabric, args.node, title_of(args), width=width)
-        save_figure(figure, args.figure, force=args.force)
-        note(f"saved {args.figure}")
+        figure = node_figure(fabric, args.node, common.title_of(args), width=width)
+        common.save_drawing(args, "figure", figure)
     if args.json:
         rates = {"tx": fabric.tx[args.node], "rx": fabric.rx[args.node]}
         node = {**fabric.node.as_dict(), "owner": fabric.node.owner}
         names = {"hosts": fabric.hosts, "devices": fabric.devices}
         slow = {"outliers": [nic.as_dict() for nic in found]}
-        print_json(
+        common.print_json(
             {**fabric.header(), **names, "inside": node, **rates, **slow, "assumed": assumed}
         )
         return 0

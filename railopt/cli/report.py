@@ -8,8 +8,7 @@ from pathlib import Path
 
 from railopt.base.arrays import check_targets, write_atomic
 from railopt.base.errors import CheckFailed, InputError, printable
-from railopt.cli.common import Idle, note, print_json
-from railopt.cli.drawing import add_width_argument, width_of
+from railopt.cli.common import Idle, add_width_argument, note, print_json, width_of
 
 EPILOG = """example:
   railopt report results -o report.html

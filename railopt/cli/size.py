@@ -7,26 +7,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from railopt.base.errors import Infeasible
-from railopt.base.tables import Quantity, duration, percent, rate
-from railopt.base.tables import size as bytes_cell
-from railopt.base.units import parse_integer, parse_time, seconds
-from railopt.cli.common import (
-    BYTES_HELP,
-    Idle,
-    add_output_arguments,
-    demands_from,
-    listed,
-    note,
-    output_of,
-    positive,
-    print_json,
-    seed,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.base.units import Quantity, duration, parse_integer, parse_time, percent, rate, seconds
+from railopt.base.units import size as bytes_cell
+from railopt.cli import common
 from railopt.cli.progress import stage
 from railopt.model.fabric import Fabric
-from railopt.model.sources import traffic_from
 from railopt.model.traffic import Traffic
+from railopt.model.workloads import traffic_from
 
 if TYPE_CHECKING:
     from railopt.answers.candidates import Candidate
@@ -57,8 +44,8 @@ LISTS = {
     "scaleup": ("450GB/s", "rates of a GPU's scale-up port"),
 }
 IDLE = (
-    Idle(" ".join(LISTS), beside=["candidates"]),
-    Idle("force width title", without=["figure"]),
+    common.Idle(" ".join(LISTS), beside=["candidates"]),
+    common.Idle("force width title", without=["figure"]),
 )
 
 
@@ -67,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from railopt.policies import KNOWN
 
     parser.add_argument(
-        "traffic", metavar="TRAFFIC", nargs="+", help=f"added up; each: {BYTES_HELP}"
+        "traffic", metavar="TRAFFIC", nargs="+", help=f"added up; each: {common.BYTES_HELP}"
     )
-    parser.add_argument("--nodes", type=positive, default=8, help="nodes (default 8)")
-    parser.add_argument("--gpus", type=positive, default=8, help="GPUs per node (default 8)")
+    parser.add_argument("--nodes", type=common.positive, default=8, help="nodes (default 8)")
+    parser.add_argument("--gpus", type=common.positive, default=8, help="GPUs per node (default 8)")
     parser.add_argument(
         "--candidates", metavar="FILE.toml", help="candidates (see below), instead of lists"
     )
@@ -81,25 +68,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--chunk", default="1MiB", help="largest chunk (default 1MiB)")
     parser.add_argument(
-        "--cases", type=positive, default=16, help="draws of dead NICs, each (default 16)"
+        "--cases", type=common.positive, default=16, help="draws of dead NICs, each (default 16)"
     )
-    parser.add_argument("--seed", type=seed, default=0, help="random seed (default 0)")
+    parser.add_argument("--seed", type=common.seed, default=0, help="random seed (default 0)")
     parser.add_argument(
         "--experts", metavar="TIME", help="compute per dispatch that an exchange hides behind"
     )
     parser.add_argument("--within", metavar="TIME", help="time that the workload may take")
-    parser.add_argument("--figure", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
+    parser.add_argument("--figure", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """One row per candidate; the exit code."""
     from railopt.answers.size import PLANNED, SizeQuestion, size
 
-    width = figure_width(args, "figure")
+    width = common.figure_width(args, "figure")
     question = SizeQuestion(
-        policies=tuple(listed(args.policy, "--policy") or PLANNED),
+        policies=tuple(common.listed(args.policy, "--policy") or PLANNED),
         chunk=args.chunk,
         cases=args.cases,
         seed=args.seed,
@@ -112,18 +99,16 @@ def run(args: argparse.Namespace) -> int:
     found = size(workload, candidates, question, tell=stage)
     priced = all(one.candidate.price is not None for one in found)
     if args.format == "json":
-        print_json({"candidates": [one.as_dict() for one in found]})
+        common.print_json({"candidates": [one.as_dict() for one in found]})
     else:
         _print(args, found, priced)
     if args.figure:
-        from railopt.report.saving import save_figure
         from railopt.report.sizing import sizing_figure
 
-        title = title_of(args, f"{' '.join(args.traffic)}: time against cost")
-        save_figure(sizing_figure(found, title, width=width), args.figure, force=args.force)
-        note(f"saved {args.figure}")
+        title = common.title_of(args, f"{' '.join(args.traffic)}: time against cost")
+        common.save_drawing(args, "figure", sizing_figure(found, title, width=width))
     if all(one.verdict == "too slow" for one in found):
-        note(f"no candidate carries it within {args.within}, whatever the policy")
+        common.note(f"no candidate carries it within {args.within}, whatever the policy")
         return Infeasible.exit_code
     return 0
 
@@ -135,7 +120,7 @@ def _candidates(args: argparse.Namespace) -> list[Candidate]:
         return candidates_from(args.candidates)
     lists: dict[str, list[Any]] = {}
     for name, (usual, _) in LISTS.items():
-        lists[name] = listed(getattr(args, name), f"--{name}") or [usual]
+        lists[name] = common.listed(getattr(args, name), f"--{name}") or [usual]
         if name in ("rails", "planes", "spares"):
             lists[name] = [parse_integer(text, name) for text in lists[name]]
     return crossed(**lists)
@@ -143,7 +128,7 @@ def _candidates(args: argparse.Namespace) -> list[Candidate]:
 
 def _traffic(text: str, fabric: Fabric) -> list[Traffic]:
     """As many dispatches as the text asks of a trace; tokens are refused."""
-    found = list(demands_from(text, fabric).values())
+    found = list(common.demands_from(text, fabric).values())
     return [one if isinstance(one, Traffic) else traffic_from(text, fabric) for one in found]
 
 
@@ -163,7 +148,7 @@ def _print(args: argparse.Namespace, found: list[Sized], priced: bool) -> None:
         row += [_share(loss.worst) for loss in one.lost_today]
         row += [_plain(one.cost * one.time)] if priced else []
         rows.append(row)
-    output_of(args).table([*columns, *more], rows, more=more)
+    common.output_of(args).table([*columns, *more], rows, more=more)
 
 
 def _plain(number: Fraction) -> Quantity:

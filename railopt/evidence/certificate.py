@@ -63,8 +63,7 @@ from railopt.checker import MEMORY, Rejected, Verdict, check_certificate, fracti
 from railopt.evidence.bracket import Bracket, Status
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.moves import needed_by
-from railopt.model.plan import Plan
+from railopt.model.plan import Plan, needed_by
 from railopt.model.traffic import Traffic
 
 VERSION = 2

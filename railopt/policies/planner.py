@@ -2,10 +2,10 @@
 it keeps.
 
 MoE traffic changes with every layer and iteration.  `lpt`, `lpt-local`, `even-excess`, `own-nic`
-and `rotate` (`ALONE`) need nothing but the node's own row, and `Planner` cuts that row into chunks
-and puts them on rails in a few tens of microseconds; `spill` takes the whole matrix, which every
-rank has after the exchange of counts.  The result is that of `railopt.plan` on the whole matrix,
-restricted to the node's chunks, but for a fast one.
+and `rotate` (`NODE_POLICIES`) need nothing but the node's own row, and `Planner` cuts that row into
+chunks and puts them on rails in a few tens of microseconds; `spill` takes the whole matrix, which
+every rank has after the exchange of counts.  The result is that of `railopt.plan` on the whole
+matrix, restricted to the node's chunks, but for a fast one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from railopt.policies.fixed import own_nic, own_rails
 from railopt.policies.longest_first import Senders
 from railopt.policies.spilling import FastSpill, spill
 
-__all__ = ["ALONE", "NodePlan", "Planner", "planned_by"]
+__all__ = ["NODE_POLICIES", "NodePlan", "Planner", "planned_by"]
 
 _MAX_CAP = 2**31
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
@@ -71,7 +71,7 @@ def _rotate(fabric: Fabric, node: int | None) -> Rule:
     return lambda cut, _, rail: rounds.round_robin(cut.sender, cut.dst, paid, True, rail)
 
 
-def _settling(fabric: Fabric) -> Rule:
+def _fast_spill(fabric: Fabric) -> Rule:
     return FastSpill(fabric).assign
 
 
@@ -86,7 +86,7 @@ _RULES = {
     "own-nic": _own_nic,
     "rotate": _rotate,
 }
-ALONE = tuple(_RULES)
+NODE_POLICIES = tuple(_RULES)
 """Policies by which a node plans what it sends from its own row."""
 _WHOLE = "spill"  # knows every node's traffic
 
@@ -106,7 +106,7 @@ class NodePlan(NamedTuple):
 
 
 class Planner:
-    """Plans what `node` sends, chunks of at most `cap` bytes, with a `policy` of `ALONE` or
+    """Plans what `node` sends, chunks of at most `cap` bytes, with a `policy` of `NODE_POLICIES` or
     "spill"; what all nodes send, from the whole matrix, where `node` is None.
 
     fast      "spill" of all nodes without the exchanges at its end, which improve its plan
@@ -142,7 +142,7 @@ class Planner:
         self._caps = np.full(fabric.nodes if node is None else 1, self.cap, np.int64)
         self._shape = (ranks if policy == _WHOLE or node is None else fabric.gpus, ranks)
         if policy == _WHOLE:
-            self._rule = _settling(fabric) if fast else None
+            self._rule = _fast_spill(fabric) if fast else None
         else:
             self._rule = _RULES[policy](fabric, node)
         self._wide = np.empty(self._shape, np.int64)

@@ -227,8 +227,8 @@ class Flows:
             stuck = graph.first_in_circle(self.groups, *self.successors)
             if stuck >= 0:
                 raise InputError(
-                    f"group (stage) {stuck} waits for itself: "
-                    "what each stage needs must not form a circle"
+                    f"group (stage) {stuck} waits for a circle: "
+                    "what each stage needs must not form one"
                 )
 
     @cached_property

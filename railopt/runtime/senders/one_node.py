@@ -29,7 +29,7 @@ from railopt.base.units import INT64_MAX
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.policies.planner import ALONE, Planner, planned_by
+from railopt.policies.planner import NODE_POLICIES, Planner, planned_by
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.payload.memory import check_apart
 from railopt.runtime.rendezvous.wire import MAX_FRAME
@@ -70,7 +70,7 @@ class RowSender:
                 f"each, or one per GPU ({fabric.gpus})"
             )
         check_apart(sender.send, sender.recv)
-        self.sender, self.alone = sender, policy in ALONE
+        self.sender, self.alone = sender, policy in NODE_POLICIES
         self._planner = Planner(fabric, group.rank if self.alone else None, cap, policy)
         setup = {"fabric": fabric.digest, "policy": policy, "cap": self._planner.cap}
         self._digest = hashlib.blake2b(json.dumps(setup).encode(), digest_size=16).hexdigest()
@@ -112,7 +112,7 @@ class RowSender:
         if len(data) * group.size > MAX_FRAME // 2:
             raise InputError(
                 f"{self._planner.policy} needs the rows of all {group.size} nodes of {fabric.gpus} "
-                f"GPUs, too many to be sent to all: take one of {', '.join(ALONE)}"
+                f"GPUs, too many to be sent to all: take one of {', '.join(NODE_POLICIES)}"
             )
         told = zip(group.names, group.allgather(data), strict=True)
         return planned_by(self._planner, np.concatenate([unpacked(t, shape, n) for n, t in told]))

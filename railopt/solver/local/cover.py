@@ -23,13 +23,11 @@ NEVER = np.int64(1) << np.int64(62)  # more than any load wastes
 
 
 class CoverLoads(NamedTuple):
-    """The loads to choose from, by rising cost: what all loads of a cover may take together of some
-    budget, such as what all rails may waste.
+    """The loads to choose from, by rising waste.
 
     sizes    int64 [types], bytes of a job of each type;  counts int64 [types], how many there are
     table    int16 [loads, types], how many jobs of each type a load has
-    costs    int64 [loads] rising, at least 0
-    wastes   int64 [loads]: what its rail could carry besides, capacity - sum
+    wastes   int64 [loads] rising: what its rail could carry besides, capacity - sum
     classes  int64 [loads], the class of rails (those of one capacity) that a load belongs to
     rails    int64 [classes], how many rails each class has
     """
@@ -37,7 +35,6 @@ class CoverLoads(NamedTuple):
     sizes: Array
     counts: Array
     table: Array
-    costs: Array
     wastes: Array
     classes: Array
     rails: Array
@@ -68,7 +65,7 @@ class Stack(NamedTuple):
     choices  uint64 [levels, words], those yet to be tried;  at int64, the first word to look at
     branch   int64, the type of job branched on
     left     int64 [levels, types], jobs not carried;  free int64 [levels, classes], rails not used
-    room     int64, what the loads of all rails not used may cost together
+    room     int64, what the loads of all rails not used may waste together
     """
 
     usable: Array
@@ -239,8 +236,8 @@ def descend(loads: CoverLoads, masks: Masks, stack: Stack, level: int, load: int
     for c in range(loads.rails.size):
         stack.free[below, c] = stack.free[level, c]
     stack.free[below, own_class] -= 1
-    stack.room[below] = stack.room[level] - loads.costs[load]
-    affordable = _at_most(loads.costs, stack.room[below])
+    stack.room[below] = stack.room[level] - loads.wastes[load]
+    affordable = _at_most(loads.wastes, stack.room[below])
     reach = min(stack.reach[level], (affordable + 63) >> 6)
     stack.reach[below] = reach
     for w in range(reach):
@@ -263,7 +260,7 @@ def search(loads: CoverLoads, budget: int, max_steps: int, chosen: Array) -> tup
     """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1
     for an idle rail.
 
-    budget     what the loads of a cover cost together at most
+    budget     what the loads of a cover waste together at most
     max_steps  words of masks to look at, some tenths of a nanosecond each, before it gives up
     """
     types, depth = loads.counts.size, chosen.size

@@ -10,7 +10,8 @@ from fractions import Fraction
 import pytest
 
 from railopt.base.errors import InputError
-from railopt.base.tables import FORMS, duration, lines, percent, pick, rate, render, size, table
+from railopt.base.tables import FORMS, lines, pick, render, table
+from railopt.base.units import duration, percent, rate, size
 
 
 def test_columns_are_as_wide_as_they_must_be() -> None:

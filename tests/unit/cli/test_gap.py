@@ -344,7 +344,7 @@ def test_progress_shows_value_and_bound_once_there_are_any(
 ) -> None:
     stages: list[Callable[[], str]] = []
     monkeypatch.setattr(progress, "stage", stages.append)
-    progress.show("1MiB", Progress(0.5, value, bound, "search"))
+    progress.show("1MiB", Progress(value, bound, "search"))
     assert [say() for say in stages] == [said]
 
 

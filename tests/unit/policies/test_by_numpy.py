@@ -12,7 +12,6 @@ import pytest
 from railopt.policies import (
     by_size,
     colouring,
-    equal_pairs,
     equal_rails,
     equitable_colouring,
     excess,
@@ -101,8 +100,8 @@ LOOPS: dict[str, tuple[Any, Any, Callable[[Case], tuple[Any, ...]]]] = {
         lambda case: (case.chunks, case.nodes, case.rails, case.empty),
     ),
     "earliest at both ends": (
-        equal_pairs._earliest_by_lists,
-        equal_pairs._earliest_at_both.plain,
+        equal_rails._earliest_by_lists,
+        equal_rails._earliest_at_both.plain,
         earliest,
     ),
     "largest of each sender": (

@@ -10,7 +10,7 @@ import pytest
 
 from railopt import Fabric, Planner, Traffic, plan, workloads
 from railopt.base.errors import BackendError, InputError
-from railopt.policies.planner import ALONE, planned_by
+from railopt.policies.planner import NODE_POLICIES, planned_by
 from railopt.runtime import RowSender
 from railopt.runtime.senders.one_node import packed, unpacked
 from railopt.runtime.senders.verbs import Verbs
@@ -114,7 +114,7 @@ def test_the_plan_of_a_row_is_that_of_the_matrix() -> None:
     """64 nodes of 8 GPUs: what rank 5 runs, chunk by chunk."""
     fabric = Fabric.uniform(64, 8)
     rows = np.random.default_rng(0).integers(1, 1 << 20, (64, 8, 512))  # one chunk per pair
-    for policy in ALONE:
+    for policy in NODE_POLICIES:
         made = planned_by(Planner(fabric, None, "1GiB", policy), rows.reshape(512, 512))
         own = planned_by(Planner(fabric, 5, "1GiB", policy), rows[5])
         part = made.chunks.take(np.flatnonzero(made.chunks.src == 5))
