@@ -249,13 +249,14 @@ def _kernel(
         macros = {"DEBT": DEBT, "APART": int(apart), "ONE": int(one), "NEARS": nears}
         return "even_excess", macros, [table.astype(np.int32) for table in tables]
     if policy == "own-nic":
-        first, senders = node or 0, fabric.nodes if node is None else 1
-        own = own_rails(fabric)[first * fabric.gpus : (first + senders) * fabric.gpus]
+        own = own_rails(fabric)
+        if node is not None:
+            own = own[node * fabric.gpus : (node + 1) * fabric.gpus]
         return "own_nic", {}, [own]
-    senders = Senders.of(fabric, node)
-    alike = {"lpt": senders.equal_nics, "lpt-local": fabric.is_uniform}.get(policy, True)
+    plain = Senders.of(fabric, node)
+    alike = {"lpt": plain.equal_nics, "lpt-local": fabric.is_uniform}.get(policy, True)
     if not alike:
-        costs, weight = senders.costs, PAIR_WEIGHT if policy == "lpt-local" else 0
+        costs, weight = plain.costs, PAIR_WEIGHT if policy == "lpt-local" else 0
         dearest = max(int(cost.max()) for cost in (costs.tx, costs.rx))
         return "unequal", {"WEIGHT": weight, "DEAREST": dearest}, [costs.tx, costs.rx]
     return policy.replace("-", "_"), {"WEIGHT": PAIR_WEIGHT}, []

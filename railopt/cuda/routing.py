@@ -54,25 +54,27 @@ class TableOffsets(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Sizes [rows, columns] at an address, steps in numbers; where index and inverse go."""
+    """Sizes [rows, columns] at an address, steps in numbers; where their order column by column and
+    its inverse go.
+    """
 
     size: int
     rows: int
     columns: int
     row_step: int
     column_step: int
-    index: int
+    ordered: int
     inverse: int
 
 
 class Entries(NamedTuple):
-    """`count` entries with `k` slots each, `stride` bytes apart; a slot's class is (slot - first)
+    """`entries` with `k` slots each, `stride` bytes apart; a slot's class is (slot - first)
     // divide, if that is in 0 .. classes - 1.
     """
 
     slots: int
     stride: int
-    count: int
+    entries: int
     k: int
     divide: int
     first: int
@@ -95,7 +97,7 @@ class Listing(NamedTuple):
     dropped: int = 0
     status: int = 0
     experts: int = 0
-    in_place: bool = False
+    in_place: int = 0
 
 
 class Routing:
@@ -119,7 +121,7 @@ class Routing:
         self._counts = self._kernel("counts", HEAD=head)
         self._tables = self._kernel("tables", CAPACITY=capacity)
         self._expand = self._kernel("expand", BLOCKS=_BLOCKS)
-        self._made: dict[tuple[str, int], Any] = {}
+        self._made: dict[tuple[Any, ...], Any] = {}
 
     def _kernel(self, name: str, **macros: int) -> Any:
         return self.gpu.kernel(name, {**self._shape, **macros})[0]
@@ -151,9 +153,8 @@ class Routing:
         planned = packed(
             "pppppppp", *pointers, self._planner.status.pointer, work, self._via.pointer
         )
-        names = ("status", "sent", "received", "staged", "gathered", "there", "here", "passed")
-        names += ("into", "own", "blocks", "arrived", "came")
-        out = packed("p" * 13, *(tables + 8 * getattr(at, name).start for name in names))
+        parts = [*at[:9], *at[-4:]]
+        out = packed("p" * len(parts), *(tables + 8 * part.start for part in parts))
         rank = packed("i", self.rank)
         self._launch(self._tables, self.fabric.nodes, stream, planned, out, rank)
 
@@ -182,7 +183,7 @@ class Routing:
             to.width,
             to.counts_step,
             to.experts,
-            int(to.in_place),
+            to.in_place,
         )
         self._launch(kernel, entries.classes, stream, given, out)
 
