@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from railopt.base.arrays import Array
 from railopt.base.errors import BackendError
 from railopt.base.extras import remedy
 
-__all__ = ["KERNELS", "Arguments", "DeviceArray", "Gpu", "Kernel"]
+__all__ = ["KERNELS", "Arguments", "DeviceArray", "Gpu", "Kernel", "packed"]
 
 KERNELS = Path(__file__).parent / "kernels"
+_CUBINS: dict[tuple[Any, ...], bytes] = {}  # of a process, whose GPU does not change
 
 
 class DeviceArray:
@@ -126,7 +128,10 @@ class Gpu:
         memory that it wants, which may be more than there are.
         """
         driver = self.driver
-        module = _right(driver.cuModuleLoadData(self._compiled(name, macros)))
+        key = (name, *macros.items())
+        if key not in _CUBINS:
+            _CUBINS[key] = self._compiled(name, macros)
+        module = _right(driver.cuModuleLoadData(_CUBINS[key]))
         function = _right(driver.cuModuleGetFunction(module, b"plan"))
         pointer, size = _right(driver.cuModuleGetGlobal(module, b"shared_bytes"))
         found = np.zeros(1, np.uint32)
@@ -189,3 +194,17 @@ class Arguments:
         self._kept = arguments
         self._addresses = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
         self.address = ctypes.addressof(self._addresses)
+
+
+_LETTERS = {"p": ctypes.c_void_p, "q": ctypes.c_int64, "i": ctypes.c_int32}
+
+
+@lru_cache(64)
+def _structure(letters: str) -> Any:
+    fields = [(f"field{at}", _LETTERS[letter]) for at, letter in enumerate(letters)]
+    return type("Packed", (ctypes.Structure,), {"_fields_": fields})
+
+
+def packed(letters: str, *values: int) -> Any:
+    """A struct of C: p an address, q 64 bits, i 32 bits."""
+    return _structure(letters)(*values)

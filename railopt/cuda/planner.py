@@ -16,13 +16,14 @@ from railopt.base.units import parse_bytes
 from railopt.cuda.driver import Arguments, DeviceArray, Gpu
 from railopt.cuda.lent import address_of, current_stream
 from railopt.model.fabric import Fabric
+from railopt.policies.common import rail_turns
 from railopt.policies.excess import DEBT, EvenSenders
+from railopt.policies.fixed import own_rails
 from railopt.policies.longest_first import PAIR_WEIGHT, Senders
 
-__all__ = ["DevicePlan", "GpuPlanner"]
+__all__ = ["POLICIES", "DevicePlan", "GpuPlanner", "unplanned"]
 
-POLICIES = ("rotate", "even-excess", "lpt", "lpt-local")
-_EQUAL = ("rotate", "lpt-local")  # are for NICs of one rate
+POLICIES = ("rotate", "even-excess", "lpt", "lpt-local", "own-nic")
 _MAX_CAP = 2**31
 _MAX_RAILS = 32  # lanes of a warp
 _MAX_THREADS = 1024
@@ -49,6 +50,7 @@ class _Given(ctypes.Structure):
         ("counts", ctypes.c_void_p),
         ("joined", ctypes.c_void_p),
         ("wide", ctypes.c_void_p),
+        ("caps", ctypes.c_void_p),
         ("first", ctypes.c_int32),
     )
 
@@ -73,8 +75,8 @@ class DevicePlan(NamedTuple):
 
 
 class GpuPlanner:
-    """Plans what `node` sends, or with None what all nodes send, chunks of at most `cap` bytes,
-    with `policy` "rotate", "even-excess", "lpt" or "lpt-local".
+    """Plans what `node` sends, or with None what all nodes send, chunks of at most `cap` bytes, or
+    with None of what each sender has in `caps`, with a `policy` of `POLICIES`.
 
     capacity   chunks that a node's columns hold: flows + bytes / cap is always enough
 
@@ -85,7 +87,7 @@ class GpuPlanner:
     def __init__(
         self,
         fabric: Fabric,
-        cap: str | int = "1MiB",
+        cap: str | int | None = "1MiB",
         policy: str = "lpt",
         node: int | None = None,
         *,
@@ -96,15 +98,13 @@ class GpuPlanner:
                 f"policy {printable(policy)!r} has no GPU kernel; a cuda.GpuPlanner takes "
                 f"{', '.join(POLICIES)}{did_you_mean(policy, POLICIES)}"
             )
-        if policy in _EQUAL and not fabric.is_uniform:
-            raise InputError(
-                f"{policy} on the GPU is for NICs of one rate, all alive: take even-excess or lpt, "
-                f"or railopt.Planner, which plans on the host"
-            )
+        if problem := unplanned(policy, fabric):
+            raise InputError(f"{problem}: take even-excess or lpt, or railopt.Planner, on the host")
         if node is not None:
             whole_number(node, "node", 0, fabric.nodes - 1)
-        self.fabric, self.policy, self.node, self.cap = fabric, policy, node, parse_bytes(cap)
-        self.capacity = _checked_capacity(fabric, self.cap, capacity)
+        self.fabric, self.policy, self.node = fabric, policy, node
+        self.cap = None if cap is None else parse_bytes(cap)
+        self.capacity = _checked_capacity(fabric, self.cap or 1, capacity)
         self._senders = fabric.nodes if node is None else 1
         self._gpu = Gpu()
         self._prepare()
@@ -113,8 +113,8 @@ class GpuPlanner:
         """Everything that allocates, compiles or waits, so that `plan` does none of it."""
         fabric, gpu, senders, first = self.fabric, self._gpu, self._senders, self.node or 0
         name, macros, tables = _kernel(self.policy, fabric, self.node)
-        if name == "lpt_unequal":
-            _check_times(tables, self.capacity * self.cap)
+        if name == "unequal":
+            _check_times(tables, self.capacity * (self.cap or 1) * (1 + macros["WEIGHT"]))
         shape = _shape(fabric, self.cap, self.capacity)
         self._kernel, shared = gpu.kernel(name, {**shape, **macros})
         if shared > gpu.shared_limit():
@@ -126,12 +126,13 @@ class GpuPlanner:
         kinds = (np.int32, np.int32, np.int64, np.int64, np.int16)
         columns = [DeviceArray(gpu, (senders, self.capacity), kind) for kind in kinds]
         ends = [DeviceArray(gpu, (senders,), np.int32) for _ in range(2)]
-        self._plan, self._status = DevicePlan._make([*columns, ends[0]]), ends[1]
+        self._plan, self.status = DevicePlan._make([*columns, ends[0]]), ends[1]
         joined = (fabric.tx[first : first + senders, None] > 0) & (fabric.rx[None] > 0)
-        most = flows + 2 * _MAX_THREADS + fabric.nodes * fabric.rails + self.capacity // 2
+        most = flows + 2 * _MAX_THREADS + fabric.nodes * fabric.rails + self.capacity
         self._joined = gpu.array(np.asarray(joined.any(axis=2)))
         self._wide = DeviceArray(gpu, (senders, most, 2), np.int64)  # WIDE of cut.cuh
-        self._given = _Given(0, self._joined.pointer, self._wide.pointer, first)
+        self._ones = gpu.array(np.ones(senders, np.int64))
+        self._given = _Given(0, self._joined.pointer, self._wide.pointer, self._ones.pointer, first)
         made = _Made(*(array.pointer for array in (*columns, *ends)))
         self._tables = [gpu.array(table) for table in tables]
         pointers = [table.pointer for table in self._tables]
@@ -155,26 +156,44 @@ class GpuPlanner:
         on = current_stream(counts) if stream is None else stream
         senders, gpus, ranks = self._senders, self.fabric.gpus, self.fabric.nodes * self.fabric.gpus
         shapes = ((senders * gpus, ranks), (senders, gpus, ranks))
-        self._given.counts = address_of(counts, shapes, on)
-        self._kernel.launch(self._senders, self._threads, self._arguments.address, on)
+        return self.launch(address_of(counts, shapes, on), self._ones.pointer, on)
+
+    def launch(self, counts: int, caps: int, stream: int) -> DevicePlan:
+        """The same for counts at an address; with a `cap` of None, `caps` is that of the bytes of
+        each sender's largest chunk, int64 [S], at least 1 and below 2**31.
+        """
+        self._given.counts, self._given.caps = counts, caps
+        self._kernel.launch(self._senders, self._threads, self._arguments.address, stream)
         return self._plan
 
     def check(self) -> None:
         """Wait for the device, and raise an InputError that says what was wrong with the counts of
         the last plan; where a node's counts were wrong, its `count` is 0.
         """
-        status = self._status.copy_to_host()
+        status = self.status.copy_to_host()
         for row in np.flatnonzero(status).tolist():
             sender = row if self.node is None else self.node
             raise InputError(f"counts of node {sender}: {self._meaning(int(status[row]))}")
 
     def _meaning(self, status: int) -> str:
         return {
-            _CAPACITY: f"more than {self.capacity} chunks of {self.cap} bytes; make the "
-            f"planner with a larger capacity",
+            _CAPACITY: f"more than {self.capacity} chunks of "
+            f"{'their' if self.cap is None else self.cap} bytes; make the planner with a larger "
+            f"capacity",
             _NEGATIVE: "a negative number of bytes",
             _UNJOINED: "bytes for a node to which no living rail leads",
         }[status]
+
+
+def unplanned(policy: str, fabric: Fabric) -> str:
+    """Why a policy of `POLICIES` has no kernel for a fabric, in words; "" if it has one."""
+    if policy == "rotate" and not fabric.is_uniform:
+        return "rotate on the GPU is for NICs of one rate, all alive"
+    if policy == "lpt-local" and not fabric.is_uniform and rail_turns(fabric) is not None:
+        return "lpt-local on the GPU is for rails of one rate, or nodes that differ"
+    if policy == "own-nic" and fabric.node.near.sum(axis=1).max() > 1:
+        return "own-nic on the GPU is for GPUs with one NIC each"
+    return ""
 
 
 def _checked_capacity(fabric: Fabric, cap: int, capacity: int) -> int:
@@ -200,14 +219,14 @@ def _check_times(costs: list[Array], most: int) -> None:
         )
 
 
-def _shape(fabric: Fabric, cap: int, capacity: int) -> dict[str, int]:
+def _shape(fabric: Fabric, cap: int | None, capacity: int) -> dict[str, int]:
     """The macros that every kernel has (kernels/block.cuh)."""
     flows = fabric.gpus * fabric.nodes * fabric.gpus
     return {
         "NODES": fabric.nodes,
         "GPUS": fabric.gpus,
         "RAILS": fabric.rails,
-        "CAP": cap,
+        **({} if cap is None else {"CAP": cap}),
         "CAPACITY": capacity,
         "THREADS": min(_MAX_THREADS, max(64, -(-flows // 32) * 32)),
     }
@@ -229,7 +248,15 @@ def _kernel(
         nears = senders.near[0].size
         macros = {"DEBT": DEBT, "APART": int(apart), "ONE": int(one), "NEARS": nears}
         return "even_excess", macros, [table.astype(np.int32) for table in tables]
-    if policy == "lpt" and not Senders.of(fabric, node).equal_nics:
-        costs = Senders.of(fabric, node).costs
-        return "lpt_unequal", {}, [costs.tx, costs.rx]
+    if policy == "own-nic":
+        own = own_rails(fabric)
+        if node is not None:
+            own = own[node * fabric.gpus : (node + 1) * fabric.gpus]
+        return "own_nic", {}, [own]
+    plain = Senders.of(fabric, node)
+    alike = {"lpt": plain.equal_nics, "lpt-local": fabric.is_uniform}.get(policy, True)
+    if not alike:
+        costs, weight = plain.costs, PAIR_WEIGHT if policy == "lpt-local" else 0
+        dearest = max(int(cost.max()) for cost in (costs.tx, costs.rx))
+        return "unequal", {"WEIGHT": weight, "DEAREST": dearest}, [costs.tx, costs.rx]
     return policy.replace("-", "_"), {"WEIGHT": PAIR_WEIGHT}, []

@@ -5,6 +5,7 @@
     ExpertLayer       experts with copies around it: their parameters sent, their gradients added up
     Copies            a placement, and how tokens are split over its copies
     Groups            process groups that are handed in instead of being made
+    planned_all_to_all    a `with` in which `torch.distributed.all_to_all_single` is planned
 
 Names load on first use, so that `import railopt` and the arithmetic (`railopt.torch.routes`, numpy
 alone) need no PyTorch.
@@ -24,6 +25,7 @@ _LAZY = {
     "Groups": "railopt.torch.groups",
     "RailAllToAll": "railopt.torch.all_to_all",
     "TokenDispatcher": "railopt.torch.dispatcher",
+    "planned_all_to_all": "railopt.torch.replaced",
 }
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "Groups",
     "RailAllToAll",
     "TokenDispatcher",
+    "planned_all_to_all",
 ]
 
 

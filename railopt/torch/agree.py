@@ -17,6 +17,7 @@ from railopt.torch.talk import TEXT, digest_number, gathered, mark, texts
 
 __all__ = [
     "COUNTS",
+    "HEADER",
     "NOTHING",
     "SENDS",
     "SPLITS",

@@ -17,6 +17,7 @@ from railopt.torch.autograd import carried, into
 from railopt.torch.carry import carrier_of
 from railopt.torch.circle import Circle
 from railopt.torch.copies import ExpertSlots
+from railopt.torch.device import device_router
 from railopt.torch.groups import Groups, checked, everyone, made
 from railopt.torch.routes import PIECES, Route, Router
 from railopt.torch.talk import gathered
@@ -70,17 +71,20 @@ class RailAllToAll:
         agree_first: bool = True,
     ) -> None:
         self.fabric, self.agree_first = fabric, agree_first
+        self.group = dist.group.WORLD if group is None else group
         self._all = everyone(getattr(groups, "all", None) or group, limit_s)
         self._begin(policy, groups, pieces, experts)
         handed = groups or made(fabric, self._all, limit_s)
-        self._carrier = carrier_of(handed, limit_s)
+        self.carrier = carrier_of(handed, limit_s)
         self.groups = Groups(handed.node, handed.rail, self._all)
         self._device = {"gloo": "cpu", "nccl": "cuda"}.get(dist.get_backend(handed.rail))
         # a wait of NCCL with a limit looks once a millisecond
         self.limit_s = None if self._device == "cuda" else limit_s
         self._circle = Circle(self.groups, self._router, self.limit_s, trusts=not agree_first)
-        # the rounds of a rail group would need a NIC that is dead
-        self._alone = self._router.alone and bool(fabric.tx.all() and fabric.rx.all())
+        self.on_device = device_router(self._router, self._all, self._device)
+        # under NCCL all first messages are of one length; rounds of a rail need living NICs
+        living = bool(fabric.tx.all() and fabric.rx.all())
+        self._alone = self._router.alone and living and self._device != "cuda"
         self.last: NicBytes | None = None
 
     def _begin(
@@ -157,7 +161,7 @@ class RailAllToAll:
         if counts is not None:
             counts = self._known(counts, offer)
         route = self.route(offer, counts)
-        return into(self._carrier, route.way, input, output, async_op)
+        return into(self.carrier, route.way, input, output, async_op)
 
     def route(
         self, offer: agree.Offer, counts: Ints | None = None, *, to_nodes: bool = False
@@ -165,16 +169,22 @@ class RailAllToAll:
         """The route of `counts` that all agreed on, or else of what every rank offers; see
         `Router.route`.
         """
-        offer = offer._replace(made=self._made)
-        if counts is None and self.agree_first:
+        offer = self.stamped(offer)
+        if counts is None and self.agree_first and self._device != "cuda":
             agree.identical(self._all, self._made, self.limit_s)
-        if counts is None and self._alone:
+        if counts is None and self.on_device is not None:
+            route = self.on_device.route(offer)
+        elif counts is None and self._alone:
             route = self._circle.route(offer, to_nodes=to_nodes)
         else:
             counts = agree.agreed(self._all, offer) if counts is None else counts
             route = self._router.route(counts, to_nodes=to_nodes)
         self.last = NicBytes(route.sent * offer.width, route.received * offer.width)
         return route
+
+    def stamped(self, offer: agree.Offer) -> agree.Offer:
+        """An offer with what this object was made for, which ranks compare."""
+        return offer._replace(made=self._made)
 
     def gathered_bytes(self) -> NicBytes:
         """`last` of every node, [nodes, rails]; every rank calls this."""
@@ -186,8 +196,8 @@ class RailAllToAll:
         """Raise on every rank what is wrong with the offer of any, how rows of two differ, or that
         two were handed different counts; unless ranks are not to agree.
         """
-        offer = offer._replace(made=self._made)
-        if self.agree_first:
+        offer = self.stamped(offer)
+        if self.agree_first and self._device != "cuda":
             agree.identical(self._all, self._made, self.limit_s)
         if self._alone or not self.agree_first:
             self._circle.confirm(offer, counts)
@@ -203,7 +213,7 @@ class RailAllToAll:
 
     def along(self, way: Way, length: int, *tensors: Any) -> tuple[Any, ...]:
         """New tensors of `length` rows: `tensors` along a way, differentiable."""
-        return carried(self._carrier, way, length, *tensors)
+        return carried(self.carrier, way, length, *tensors)
 
     def _offer(self, output: Any, input: Any, recv: Splits, send: Splits) -> agree.Offer:
         """What this rank wants of a call, checked as far as one rank can."""

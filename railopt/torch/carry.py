@@ -13,7 +13,7 @@ import torch.distributed as dist
 from railopt.base.errors import printable
 from railopt.torch.groups import Groups
 from railopt.torch.shared import SHARED, lost
-from railopt.torch.ways import Exchange, Reorder, Way
+from railopt.torch.ways import Exchange, Picked, Reorder, Step, Way
 
 __all__ = ["Handle", "WayCarrier", "as_bytes", "carrier_of"]
 
@@ -96,7 +96,8 @@ class WayCarrier:
         with torch.cuda.stream(self._stream):
             self._carry(way, rows, out)
             event = self._stream.record_event()
-        for tensor in (rows, out):
+        picks = [step.index for step in way if isinstance(step, Picked)]
+        for tensor in (rows, out, *picks):
             tensor.record_stream(self._stream)
         return lambda: torch.cuda.current_stream(rows.device).wait_event(event), event.query
 
@@ -107,7 +108,9 @@ class WayCarrier:
             if step is not steps[-1]:
                 length = sum(step.recv) if isinstance(step, Exchange) else len(rows)
                 target = self._buffer(turn % 2, rows, length)
-            if isinstance(step, Reorder):
+            if isinstance(step, Picked):
+                step.rows.copy(rows, target, step.index)
+            elif isinstance(step, Reorder):
                 pieces = rows.split_with_sizes(step.sizes.tolist())
                 torch.cat([pieces[piece] for piece in step.order.tolist()], out=target)
             else:
@@ -116,12 +119,12 @@ class WayCarrier:
         if not steps:
             out.copy_(rows)
 
-    def _changes(self, step: Reorder | Exchange) -> bool:
+    def _changes(self, step: Step) -> bool:
         """Whether a step does anything.  Under gloo an exchange whose rows all stay is none; NCCL's
         all-to-all is one that every member calls.
         """
-        if isinstance(step, Reorder):
-            return step.moves
+        if not isinstance(step, Exchange):
+            return isinstance(step, Picked) or step.moves
         if not self._gloo[step.within]:
             return True
         own = step.send[self._place[step.within]]

@@ -136,20 +136,20 @@ class SlotTable:
         slot = (np.cumsum(holds, axis=1) - 1 + np.arange(len(holds))[:, None] * self.slots).T
         most = int((weights > 0).sum(axis=1).max())
         order = np.argsort(weights == 0, axis=1, kind="stable")[:, :most]  # GPUs that are used
-        self._weights = np.take_along_axis(weights, order, axis=1)
-        self._slot = np.take_along_axis(slot, order, axis=1)
-        self._number = (self._weights > 0).sum(axis=1)
+        self.weights = np.take_along_axis(weights, order, axis=1)
+        self.slot = np.take_along_axis(slot, order, axis=1)
+        self._number = (self.weights > 0).sum(axis=1)
         turn = np.arange(most)[None, :] + rank + np.arange(self.experts)[:, None]
-        self._turn = turn % np.maximum(self._number, 1)[:, None]
+        self.turn = turn % np.maximum(self._number, 1)[:, None]
 
     def quotas(self, counts: Ints) -> Ints:
         """int64 [expert, copy]: how many of the rank's `counts` [expert] go to each copy; what is
         left over goes to copies that differ from source to source.
         """
-        whole = np.maximum(self._weights.sum(axis=1), 1)
-        share = counts[:, None] * self._weights // whole[:, None]
+        whole = np.maximum(self.weights.sum(axis=1), 1)
+        share = counts[:, None] * self.weights // whole[:, None]
         rest = counts - share.sum(axis=1)
-        return share + ((self._weights > 0) & (self._turn < rest[:, None]))
+        return share + ((self.weights > 0) & (self.turn < rest[:, None]))
 
     def chosen(self, idx: Any) -> Any:
         """[T, K] slot numbers of the choices `idx` [T, K], -1 where that is -1: an expert's tokens,
@@ -157,7 +157,7 @@ class SlotTable:
         """
         flat = idx.reshape(-1).long()
         counts = torch.bincount(flat[flat >= 0], minlength=self.experts).cpu().numpy()
-        slots = np.repeat(self._slot.reshape(-1), self.quotas(counts).reshape(-1))
+        slots = np.repeat(self.slot.reshape(-1), self.quotas(counts).reshape(-1))
         order = torch.argsort(torch.where(flat < 0, self.experts, flat), stable=True)
         found = torch.full_like(flat, -1)
         found[order[: len(slots)]] = torch.from_numpy(slots).to(flat.device)

@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from railopt.base.arrays import Ints
+from railopt.base.arrays import Ints, whole_number
+from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.moe.placement.placement import Placement
 from railopt.torch import agree
-from railopt.torch.all_to_all import RailAllToAll
+from railopt.torch.all_to_all import NicBytes, RailAllToAll
 from railopt.torch.copies import Copies, ExpertSlots
 from railopt.torch.groups import Groups
+from railopt.torch.spread import Capacity, DeviceDispatcher, DeviceTrail, unknown_choices
 from railopt.torch.talk import gathered
 from railopt.torch.ways import Exchange, Way, back
 
@@ -67,7 +69,7 @@ class Dispatched(NamedTuple):
     tokens: Any
     tokens_per_expert: Any
     weights: Any
-    trail: Trail
+    trail: Trail | DeviceTrail
 
 
 class TokenDispatcher:
@@ -79,6 +81,10 @@ class TokenDispatcher:
     >>> y = dispatcher.combine(experts_of_this_rank(rows.tokens, rows.tokens_per_expert), rows)
 
     placement   a `Copies` of `railopt.torch`, or a Placement of one layer
+    capacity    on a GPU: (units from a GPU to a node, rows of an expert), constants, so that
+                nothing waits for the device and a CUDA graph can capture it.  A unit or row beyond
+                is left out, tokens and source ranks in order; `check` says so on every rank.  Rows
+                of an expert are then as many as that, zeros behind those that came
 
     The other parameters are those of `RailAllToAll`; `rails.last` has the bytes per NIC.  `held`
     are the experts of this rank, ascending.
@@ -95,6 +101,7 @@ class TokenDispatcher:
         groups: Groups | None = None,
         limit_s: float = 600.0,
         agree_first: bool = True,
+        capacity: tuple[int, int] | None = None,
     ) -> None:
         self.experts, self._dispatches = experts, 0
         slots = ExpertSlots(experts, as_copies(placement))
@@ -108,6 +115,7 @@ class TokenDispatcher:
             agree_first=agree_first,
         )
         self.fabric = fabric
+        self._there = self._on_device(capacity)
         self._use(slots)
         self._last: Dispatched | None = None
 
@@ -119,10 +127,35 @@ class TokenDispatcher:
         self.rails.remake(slots, found=found)
         self._use(slots)
 
+    def _on_device(self, capacity: Any) -> DeviceDispatcher | None:
+        """Dispatches on the GPU, where routes are made there."""
+        router, room, problem = self.rails.on_device, None, ""
+        if capacity is not None:
+            try:
+                units, rows = (whole_number(n, "capacity", 1, 2**31 - 1) for n in capacity)
+                room = Capacity(units, rows)
+            except (TypeError, ValueError, InputError) as error:
+                problem = f"capacity {capacity!r}: expected two whole numbers ({error})"
+            if router is None:
+                problem = "capacity= is for tensors on a GPU and policies that plan there"
+            agree.same(self.rails.groups.all, f"capacity {room}", problem)
+        if router is None:
+            return None
+        return DeviceDispatcher(router, self.rails.carrier, self.rails.groups.all, room)
+
     def _use(self, slots: ExpertSlots) -> None:
         self.placement = slots.copies
         self._table = slots.table(self.fabric, self.rails.rank)
         self.held, self._slots = self._table.held, self._table.slots
+        if self._there is not None:
+            self._there.use(self._table, self.experts, slots.copies is not None)
+
+    def check(self) -> None:
+        """Raise on every rank what any has left out beyond its capacity since the last check; every
+        rank calls this.
+        """
+        if self._there is not None:
+            self._there.check()
 
     def dispatch(self, x: Any, topk_idx: Any, topk_weights: Any) -> Dispatched:
         """Tokens to their experts.  Differentiable in `x` and `topk_weights`.
@@ -133,6 +166,8 @@ class TokenDispatcher:
         """
         fabric, rank = self.fabric, self.rails.rank
         problem = self._unfit(x, topk_idx, topk_weights)
+        if self._there is not None:
+            return self._dispatched(x, topk_idx, topk_weights, problem)
         if not problem and self.placement is not None:
             topk_idx = self._table.chosen(topk_idx)
         token, send = (topk_idx, None) if problem else self._units(topk_idx)
@@ -155,6 +190,16 @@ class TokenDispatcher:
         self._last = Dispatched(x[copy], per_expert, weights[copy, choice], trail)
         return self._last
 
+    def _dispatched(self, x: Any, idx: Any, weights: Any, problem: str) -> Dispatched:
+        """`dispatch` on the GPU."""
+        assert self._there is not None
+        offer = self.rails.stamped(_offer(x, weights, np.zeros(0, np.int64), problem))
+        self._dispatches += 1
+        *found, nics = self._there.dispatch(x, idx, weights, offer, self._dispatches)
+        self.rails.last = NicBytes(*nics)
+        self._last = Dispatched(*found)
+        return self._last
+
     def combine(
         self, y: Any, dispatched: Dispatched | None = None, *, weighted: bool = True
     ) -> Any:
@@ -165,10 +210,17 @@ class TokenDispatcher:
         weighted     False: rows are added up as they are (weights were applied before)
         """
         dispatched = self._last if dispatched is None else dispatched
-        self.rails.confirm(self._returned(y, dispatched, weighted))
+        returned = self._returned(y, dispatched, weighted)
+        if self._there is None or self._there.capacity is None:
+            self.rails.confirm(returned)
+        elif returned.problem:
+            raise InputError(f"rank {self.rails.rank}: {returned.problem}")
         assert dispatched is not None
         trail = dispatched.trail
         rows = y * dispatched.weights[:, None] if weighted else y
+        if isinstance(trail, DeviceTrail):
+            assert self._there is not None
+            return self._there.combine(rows, trail, y.dtype)
         copies = _summed(rows, trail.copy, trail.copies).to(y.dtype)
         (copies,) = self.rails.along(back(trail.passed), len(trail.unit), copies)
         units = _summed(copies, trail.unit, trail.units)
@@ -200,12 +252,7 @@ class TokenDispatcher:
                 f"topk_idx is {idx.dtype}, topk_weights {weights.dtype}: expected int64, int32, "
                 f"int16, int8 or uint8, and floats"
             )
-        if idx.numel() and not -1 <= int(idx.min()) <= int(idx.max()) < self.experts:
-            return (
-                f"topk_idx goes from {int(idx.min())} to {int(idx.max())}: expected -1 to "
-                f"{self.experts - 1}"
-            )
-        return ""
+        return "" if self._there is not None else unknown_choices(idx, self.experts)
 
     def _units(self, idx: Any) -> tuple[Any, Ints]:
         """[U] the token of each unit, by node; rows to each rank: units of a node are for its GPU

@@ -67,7 +67,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
     template     a module of the same make, where a rank is the home of none
     stages       exchange 2 goes peer after peer, so that no NIC receives from two at once
     record       a trace file for `railopt place`, which `save_trace` writes
-    options      group, groups, limit_s and agree_first of `TokenDispatcher`
+    options      group, groups, limit_s, agree_first and capacity of `TokenDispatcher`
 
     `trans` and `agg` say how long copies took, and how much of that was hidden.
     """
@@ -117,7 +117,9 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         rows = self.dispatcher.dispatch(x, topk_idx, topk_weights)
         self._recorder.add(topk_idx)
         self.trans = self._waited(self._sent, self.trans)
-        tokens = _Mark.apply(rows.tokens, self._always, self._send_gradients)
+        tokens = rows.tokens
+        if self._copied:
+            tokens = _Mark.apply(tokens, self._always, self._send_gradients)
         parts = tokens.split(rows.tokens_per_expert.tolist())
         done = [one(part) for one, part in zip(self._local, parts, strict=True)]
         return self.dispatcher.combine(torch.cat(done) if done else tokens, rows)
@@ -143,6 +145,8 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         """Send parameters from their homes to copies; every rank calls this after an optimizer
         step.  The next call of the layer waits for them.
         """
+        if not self._copied:
+            return
         with torch.no_grad():
             rows = self._parcels.packed({e: list(m.parameters()) for e, m in self._homes.items()})
         self._sent.append((self._submit(rows, back=False), self._take_parameters))
@@ -184,6 +188,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         assert self.home is not None
         holds = copies.placement.holds[copies.layer]
         self._parcels = Parcels(self.home, holds, self.dispatcher.rails.rank, self._like)
+        self._copied = bool(self._parcels.counts.any())
         self.send_parameters()
 
     def _send_gradients(self) -> None:

@@ -79,7 +79,7 @@ class Router:
         self.node = rank // fabric.gpus
         self.pieces = whole_number(pieces, "pieces", 1, INT64_MAX)
         self.alone = policy in NODE_POLICIES
-        self._via = rail_groups(fabric)
+        self.via = rail_groups(fabric)
         self._planners: dict[int | None, Planner] = {}
         nodes, gpus = fabric.nodes, fabric.gpus
         shapes = [(ranks, gpus), (gpus, ranks), (ranks, gpus), (ranks, gpus), (nodes, fabric.rails)]
@@ -96,7 +96,7 @@ class Router:
         """
         first, gpus = self.node * self.fabric.gpus, self.fabric.gpus
         begin(counts[first : first + gpus], self.rank, self._tables)
-        add(self._planned(counts), self._via, self.rank, self._tables)
+        add(self._planned(counts), self.via, self.rank, self._tables)
         return self._way(to_nodes)
 
     def decide(self, rows: Ints) -> Ints:
@@ -107,7 +107,7 @@ class Router:
         begin(rows, self.rank, self._tables)
         made = self._plan_of(self.node, rows, self._caps(rows, self.node, 1))
         pieces = RailRows(made.src_gpu, made.dst_gpu, made.size, made.rail)
-        add(pieces, self._via, self.rank, self._tables)
+        add(pieces, self.via, self.rank, self._tables)
         nodes, gpus = self.fabric.nodes, self.fabric.gpus
         blocks = self._tables.gathered.reshape(gpus, nodes, gpus).swapaxes(0, 1)
         return np.concatenate([self._tables.sent, blocks.reshape(nodes, -1)], axis=1)
@@ -143,6 +143,12 @@ class Router:
             way = (*way, transposed(tables.arrived), passed, transposed(tables.into.T))
             reached = tables.into
         return Route(way, tables.sent.sum(axis=0), tables.received.copy(), reached.sum(axis=1))
+
+    def pieces_of(self) -> tuple[Ints, Ints]:
+        """The last route's rows by rank and rail group [R, G], and those that this rank carries, by
+        GPU of its node and target node [G, nodes]: copies.
+        """
+        return self._tables.own.copy(), self._sums.blocks.copy()
 
     def _planned(self, counts: Ints) -> RailRows:
         """Every row between nodes on a rail."""

@@ -53,7 +53,7 @@ def _done(
 ) -> Array:
     """What a collective `call(sent, received)` brings, of `shape`."""
     device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
-    own = torch.from_numpy(numbers).to(device)
+    own = torch.from_numpy(numbers).to(device, non_blocking=True)
     every = torch.empty(shape, dtype=own.dtype, device=device)
     try:
         call(own, every).wait(*([] if limit_s is None else [timedelta(seconds=limit_s)]))

@@ -7,14 +7,14 @@ every way has one; it needs no plan and no counts.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
 from railopt.torch.tally import by_column
 
-__all__ = ["Exchange", "Reorder", "Step", "Way", "back", "transposed"]
+__all__ = ["Exchange", "Picked", "Reorder", "Step", "Way", "back", "transposed"]
 
 
 class Reorder(NamedTuple):
@@ -37,6 +37,17 @@ class Reorder(NamedTuple):
         return isinstance(other, Reorder) and all(map(np.array_equal, self, other))
 
 
+class Picked(NamedTuple):
+    """Row i becomes row index[i]; on a device, where `rows` moves them (`railopt.torch.device`)."""
+
+    index: Any
+    inverse: Any
+    rows: Any
+
+    def back(self) -> Picked:
+        return self._replace(index=self.inverse, inverse=self.index)
+
+
 class Exchange(NamedTuple):
     """An all-to-all(v) in the group `within`, "node" or "rail": rows to and from each of its
     members, in the order of their ranks there; `staged`: one peer after the other.
@@ -51,7 +62,7 @@ class Exchange(NamedTuple):
         return self._replace(send=self.recv, recv=self.send)
 
 
-Step = Reorder | Exchange
+Step = Reorder | Picked | Exchange
 Way = tuple[Step, ...]
 
 

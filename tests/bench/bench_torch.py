@@ -65,7 +65,7 @@ def parts() -> Iterator[tuple[str, Callable[[], Any]]]:
     router.route(matrix)
     yield "the plan", partial(router._planned, matrix)
     pieces = router._planned(matrix)
-    yield "rows of each rail group", lambda: add(pieces, router._via, RANK, router._tables)
+    yield "rows of each rail group", lambda: add(pieces, router.via, RANK, router._tables)
     yield "split sizes", lambda: sums(router._tables, router._sums)
     yield "one of four reorders", partial(transposed, router._tables.own)
 

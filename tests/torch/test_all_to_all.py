@@ -6,6 +6,7 @@ import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import product
 
 import numpy as np
@@ -15,11 +16,11 @@ import torch.distributed as dist
 
 from railopt import Fabric
 from railopt.policies.planner import NODE_POLICIES
-from railopt.torch import Groups, RailAllToAll
+from railopt.torch import Groups, RailAllToAll, planned_all_to_all
 from railopt.torch.agree import Offer
 from railopt.torch.groups import made, members
 from railopt.torch.routes import Router
-from tests.torch.world import WAIT_S, run
+from tests.torch.world import WAIT_S, over_gloo, run
 
 TWO_FOUR = Fabric.uniform(2, 4)
 TWO_TWO = Fabric.uniform(2, 2)
@@ -124,6 +125,7 @@ def as_the_router(fabric: Fabric, policy: str) -> None:
                 assert np.array_equal(mine, theirs)
 
 
+@over_gloo
 @pytest.mark.parametrize("policy", NODE_POLICIES)
 @pytest.mark.parametrize("fabric", [TWO_TWO, TWO_TWO.degraded({(1, 0): "0.5"})])
 def test_nodes_decide_alone(fabric: Fabric, policy: str) -> None:
@@ -265,7 +267,7 @@ def handed() -> list[int]:
         sent = torch.randn(sum(send), 2)
         out = railed.all_to_all_single(torch.empty(sum(recv), 2), sent, recv, send)
         assert torch.equal(out, peers(sent, counts))
-        kept.append(sum(len(buffer) for buffer in railed._carrier._kept.values()))
+        kept.append(sum(len(buffer) for buffer in railed.carrier._kept.values()))
     assert kept[3:] == [kept[2]] * 27  # nothing grows once the largest call was seen
     return dist.get_process_group_ranks(railed.groups.rail)
 
@@ -302,11 +304,11 @@ def two_under_way() -> None:
     first is late at two ranks.
     """
     one, two = (RailAllToAll(TWO_TWO, limit_s=WAIT_S) for _ in range(2))
-    one._carrier._worker = ThreadPoolExecutor(1)
+    one.carrier._worker = ThreadPoolExecutor(1)
     first, second = torch.randn(2, 400, 8)
     two.all_to_all_single(torch.empty(400, 8), first)
     if dist.get_rank() % 2:
-        one._carrier._worker.submit(time.sleep, 0.3)
+        one.carrier._worker.submit(time.sleep, 0.3)
     under_way = one.all_to_all_single(torch.empty(400, 8), first, async_op=True)
     found = two.all_to_all_single(torch.empty(400, 8), second)
     assert torch.equal(under_way.wait(), peers(first, np.full((4, 4), 100)))
@@ -386,3 +388,29 @@ def odd_strides() -> list[str]:
 
 def test_rows_whose_strides_say_nothing() -> None:
     assert run(4, odd_strides) == [[]] * 4
+
+
+def inside_a_with() -> None:
+    """Code that calls PyTorch's own function, planned and not."""
+    rails = RailAllToAll(TWO_TWO, limit_s=WAIT_S)
+    plain, counts = dist.all_to_all_single, some_counts(4, 3)
+    send, recv = sides(counts)
+    sent = torch.randn(sum(send), 3)
+    wanted, other = peers(sent, counts), dist.new_group(list(range(4)))
+    with suppress(KeyError), planned_all_to_all(rails):
+        assert torch.equal(peers(sent, counts), wanted)
+        assert rails.last is not None
+        rails.last = None
+        out = torch.empty_like(wanted)
+        dist.all_to_all_single(out, sent, recv, send, group=other)
+        assert torch.equal(out, wanted)
+        assert rails.last is None
+        dist.all_to_all_single(out.zero_(), sent, recv, send, async_op=True).wait()
+        assert torch.equal(out, wanted)
+        assert rails.last is not None
+        raise KeyError
+    assert dist.all_to_all_single is plain
+
+
+def test_pytorchs_own_call_inside_a_with() -> None:
+    run(4, inside_a_with)

@@ -14,7 +14,7 @@ from railopt.base.errors import BackendError
 from railopt.torch import TokenDispatcher
 from railopt.torch.groups import made
 from tests.torch import reference
-from tests.torch.world import WAIT_S, outcomes_of, run, said
+from tests.torch.world import BACKEND, WAIT_S, outcomes_of, over_gloo, run, said
 
 EXPERTS, TOP_K, WIDTH = 16, 4, 6
 LATE_S = 3.0
@@ -23,7 +23,7 @@ CLOSE = (1.3e-6, 1e-5)  # relative and absolute; torch.testing takes seconds to 
 
 def inputs(ranks: int, seed: int, dtype: torch.dtype) -> tuple[list, list, list]:
     """Tokens, choices and weights of every rank, the same wherever they are made; ragged."""
-    dice = torch.Generator().manual_seed(seed)
+    dice = torch.Generator(torch.get_default_device()).manual_seed(seed)
     x, idx, weights = [], [], []
     for rank in range(ranks):
         tokens = 0 if rank == seed % ranks else 5 + 7 * rank
@@ -88,6 +88,7 @@ def once() -> list[int]:
     return dispatcher.rails.gathered_bytes().sent.reshape(-1).tolist()
 
 
+@over_gloo  # rows are wider on a GPU
 def test_a_token_crosses_once_and_rails_are_even() -> None:
     row = 3 * 4 + 4 * 4 + 5 * 4  # a token, its weights, its choices and its number
     assert run(4, once) == [[128 * row, 128 * row, 0, 0]] * 4
@@ -147,13 +148,14 @@ WRONG = {
 }
 
 
-def wrong() -> dict[str, str]:
-    return {name: said(dispatch_wrongly, name) for name in WRONG}
+def wrong(names: list[str]) -> dict[str, str]:
+    return {name: said(dispatch_wrongly, name) for name in names}
 
 
 def test_what_is_wrong_is_said_by_all() -> None:
-    for found in run(4, wrong):
-        assert [name for name, says in WRONG.items() if says not in found[name]] == [], found
+    names = [name for name in WRONG if BACKEND == "gloo" or name not in ("nothing", "nowhere")]
+    for found in run(4, wrong, names):
+        assert [name for name in names if WRONG[name] not in found[name]] == [], found
 
 
 def narrow(kind: torch.dtype) -> None:
@@ -188,6 +190,7 @@ def late_inside() -> float:
     return 0.0
 
 
+@over_gloo
 def test_the_limit_holds_in_groups_that_are_handed_in() -> None:
     outcomes = outcomes_of(4, late_inside)
     assert outcomes[0][0]

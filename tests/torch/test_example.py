@@ -43,7 +43,7 @@ def test_a_model_trains_with_the_same_losses(tmp_path: Path) -> None:
     ran = example(tmp_path, "4")
     assert ran.returncode == 0, ran.stderr
     assert "the same bits in all 4 steps" in ran.stdout
-    losses = [text.split() for text in re.findall(r"loss (.* -> .*)", ran.stdout)]
+    losses = [text.split() for text in re.findall(r"loss (\S+ -> \S+)", ran.stdout)]
     assert len(losses) == 3
     assert all(float(last) < float(first) for first, _, last in losses)
     own, even = map(float, re.findall(r"busiest (\S+) of the mean", ran.stdout))

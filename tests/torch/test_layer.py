@@ -38,7 +38,7 @@ def expert(number: int) -> nn.Module:
 
 def inputs(seed: int) -> list[tuple[Any, Any, Any]]:
     """Tokens, choices and weights of every rank, the same wherever they are made; ragged."""
-    dice, found = torch.Generator().manual_seed(seed), []
+    dice, found = torch.Generator(torch.get_default_device()).manual_seed(seed), []
     for rank in range(RANKS):
         tokens = 0 if rank == seed % RANKS else 6 + 5 * rank
         idx = torch.rand(tokens, EXPERTS, generator=dice).topk(TOP_K).indices

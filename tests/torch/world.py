@@ -1,5 +1,8 @@
-"""Worlds of gloo processes on this machine.  `run` keeps one a number of ranks for all tests that
-leave it as it was; `outcomes_of` makes one that may be left broken.  None outlives pytest.
+"""Worlds of processes on this machine.  `run` keeps one a number of ranks for all tests that leave
+it as it was; `outcomes_of` makes one that may be left broken.  None outlives pytest.
+
+They talk over gloo, or with RAILOPT_TEST_BACKEND=nccl over NCCL, all on one GPU, where tensors are
+then made: that needs NCCL 2.30 or newer (LD_PRELOAD), which lets ranks share a GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -25,7 +29,10 @@ WAIT_S = 30.0  # for one exchange
 
 _CONTEXT = mp.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.torch.warm"])
-_kept: dict[int, World] = {}
+_kept: dict[tuple[int, str], World] = {}
+BACKEND = os.environ.get("RAILOPT_TEST_BACKEND", "gloo")
+
+over_gloo = pytest.mark.skipif(BACKEND != "gloo", reason="of what ranks do over gloo alone")
 
 Outcome = tuple[bool, Any]  # (True, result) or (False, what was raised)
 
@@ -33,14 +40,16 @@ Outcome = tuple[bool, Any]  # (True, result) or (False, what was raised)
 class World:
     """Processes with a process group, which do one job after the other."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, backend: str = BACKEND) -> None:
         assert ranks <= MOST
         self._folder = tempfile.TemporaryDirectory()
         self._ends, self._processes = [], []
         for rank in range(ranks):
             here, there = _CONTEXT.Pipe()
             process = _CONTEXT.Process(
-                target=_live, args=(rank, ranks, f"{self._folder.name}/store", there), daemon=True
+                target=_live,
+                args=(rank, ranks, f"{self._folder.name}/store", there, backend),
+                daemon=True,
             )
             process.start()
             self._ends.append(here)
@@ -68,15 +77,16 @@ class World:
         self._folder.cleanup()
 
 
-def run(ranks: int, job: Callable[..., Any], *arguments: Any) -> list[Any]:
+def run(ranks: int, job: Callable[..., Any], *arguments: Any, backend: str = BACKEND) -> list[Any]:
     """What `job(*arguments)` returns on each rank; an exception of any fails."""
-    if ranks not in _kept:
-        _kept[ranks] = World(ranks)
-    world = _kept[ranks]
+    key = ranks, backend
+    if key not in _kept:
+        _kept[key] = World(ranks, backend)
+    world = _kept[key]
     outcomes = world.outcomes(job, *arguments)
     wrong = [f"rank {rank}: {text}" for rank, (fine, text) in enumerate(outcomes) if not fine]
     if wrong:
-        _kept.pop(ranks).end()
+        _kept.pop(key).end()
     assert not wrong, "\n".join(wrong)
     return [value for _, value in outcomes]
 
@@ -99,11 +109,22 @@ def said(call: Callable[..., Any], *arguments: Any) -> str:
     return "no error"
 
 
-def _live(rank: int, ranks: int, store: str, end: Any) -> None:
+def _on_one_gpu(rank: int) -> None:
+    """Ranks that share a GPU count as machines of their own, and talk over sockets."""
+    os.environ |= {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_HOSTID": f"rank{rank}"}
+    os.environ |= {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MAX_CTAS": "2"}
+    os.environ |= {"NCCL_CUMEM_ENABLE": "0"}
+    torch.cuda.set_device(0)
+    torch.set_default_device("cuda")
+
+
+def _live(rank: int, ranks: int, store: str, end: Any, backend: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
+    if backend == "nccl":
+        _on_one_gpu(rank)
     dist.init_process_group(
-        "gloo",
+        backend,
         store=dist.FileStore(store, ranks),
         rank=rank,
         world_size=ranks,

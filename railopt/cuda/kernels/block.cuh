@@ -1,10 +1,20 @@
 // What the threads of a block do together: sums, a sort, the least of a warp.
 //
-// A kernel is compiled for one fabric: NODES, GPUS (of a node), RAILS, CAP (bytes of a chunk),
-// CAPACITY (chunks that a node's columns hold) and THREADS (of a block, whole warps) are macros.
-// All shared memory lies in `room`, as a struct of the kernel's own.
+// A kernel is compiled for one fabric: NODES, GPUS (of a node), RAILS, CAP (bytes of a chunk; without
+// it each sender has its own, the first word of `room`), CAPACITY (chunks that a node's columns hold)
+// and THREADS (of a block, whole warps) are macros.  All shared memory lies in `room`, as a struct of
+// the kernel's own.
 #pragma once
 #include "words.cuh"
+
+#ifdef CAP
+constexpr int ROOM_AT = 0;
+constexpr bool VARYING = false;
+#else
+constexpr int ROOM_AT = 2;
+constexpr bool VARYING = true;
+#define CAP ((int)room[0])
+#endif
 
 constexpr int RANKS = NODES * GPUS, FLOWS = GPUS * RANKS;
 constexpr int WARPS = THREADS / 32;

@@ -16,21 +16,27 @@ struct Made {
 };
 
 // What a kernel is given.  counts: bytes [senders, FLOWS]; joined [senders, NODES]: who can be sent
-// to; first: the node of sender 0; wide [senders, WIDE, 2]: room for words of 64 bits.
-constexpr int WIDE = (EACH + 1) * THREADS + NODES * RAILS + CAPACITY / 2;
+// to; first: the node of sender 0; wide [senders, WIDE, 2]: room for words of 64 bits; caps [senders],
+// where CAP is VARYING.
+constexpr int WIDE = (EACH + 1) * THREADS + NODES * RAILS + CAPACITY;
 struct Given {
   const i64* counts;
   const u8* joined;
   i64* wide;
+  const i64* caps;
   int first;
 };
 
 __device__ int receiver(int flow) { return flow % RANKS / GPUS; }
 
-// The bytes of a thread's flows, 0 for its own node; and a status.
+// The bytes of a thread's flows, 0 for its own node; and a status.  CAP is known afterwards.
 __device__ int read_flows(const Given& given, i64 (&flow)[EACH]) {
   const int b = blockIdx.x, k = given.first + b;
   int wrong = 0;
+  if (VARYING) {
+    if (threadIdx.x == 0) room[0] = given.caps[b];
+    __syncthreads();
+  }
 #pragma unroll
   for (int e = 0; e < EACH; ++e) {
     const int i = threadIdx.x * EACH + e, f = receiver(i);

@@ -64,7 +64,7 @@ struct Shared {
   bool late[FLOWS];                  // whether its smaller chunk found no room
   u8 table[NODES * TABLED + 1];      // rails of the chunks that found room, by destination
 };
-extern "C" __device__ const u32 shared_bytes = sizeof(Shared);
+extern "C" __device__ const u32 shared_bytes = sizeof(Shared) + 8 * ROOM_AT;
 
 // Where a flow's slot stands: threads look at GPUS flows each, and shall not wait for one bank.
 __device__ int slot_of(int i) { return i + i / GPUS; }
@@ -268,7 +268,7 @@ __device__ int place_of(int k, int f, int n) { return (n + RAILS - (k + f) % RAI
 
 // The whole part of value / unit, downwards.
 __device__ int floor_of(i64 value, u32 unit) {
-  constexpr int bits = bits_of(CAP) - 1;
+  const int bits = 31 - __clz(CAP);
   if (unit == CAP && CAP == 1 << bits) return value >> bits;
   const i64 whole = unit == CAP ? value / CAP : value / unit;
   return whole - (value < whole * unit);
@@ -461,7 +461,7 @@ __device__ void settle(Item* item, int chunks, i64* over) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made made, Nics nics) {
-  Shared& shared = *(Shared*)room;
+  Shared& shared = *(Shared*)(room + ROOM_AT);
   const int t = threadIdx.x, b = blockIdx.x, k = given.first + b;
   short* rail = made.rail + (i64)b * CAPACITY;
   i64 flow[EACH];

@@ -8,7 +8,7 @@
 constexpr int RAIL_BITS = bits_of(RAILS - 1);
 
 typedef Sized Shared;
-extern "C" __device__ const u32 shared_bytes = sizeof(Shared);
+extern "C" __device__ const u32 shared_bytes = sizeof(Shared) + 8 * ROOM_AT;
 
 template <class Word>
 __device__ void exchange(Word& low, Word& high) {
@@ -92,7 +92,7 @@ __device__ void spread(const Given& given, const Made& made, Sized& sized, const
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made made) {
-  Shared& shared = *(Shared*)room;
+  Shared& shared = *(Shared*)(room + ROOM_AT);
   const Cuts cuts = cut_and_sort<false>(given, made, shared);
   if (cuts.count == 0) return;
   // The least loaded rail has at most the mean, so none ever has more than the mean and a chunk;

@@ -24,7 +24,7 @@ struct Shared {
   u32 before[GPUS * NODES];             // largest chunks for a receiver from the GPUs before one
   u32 begun[NODES], left[NODES + 1];    // largest chunks in whole rounds; before a receiver: left
 };
-extern "C" __device__ const u32 shared_bytes = sizeof(Shared);
+extern "C" __device__ const u32 shared_bytes = sizeof(Shared) + 8 * ROOM_AT;
 
 // Fills before, begun and left; says how many are left.
 __device__ int leave_rounds(Shared& shared, const Cuts& cuts) {
@@ -201,7 +201,7 @@ __device__ void plan_with(const Given& given, const Made& made, Shared& shared, 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made made) {
-  Shared& shared = *(Shared*)room;
+  Shared& shared = *(Shared*)(room + ROOM_AT);
   const Cuts cuts = cut_and_sort<true>(given, made, shared.sized);
   if (cuts.count == 0) return;
   __syncthreads();

@@ -6,10 +6,10 @@ struct Shared {
   u64 space[32];
   u32 base[FLOWS + 1], before[GPUS * NODES];
 };
-extern "C" __device__ const u32 shared_bytes = sizeof(Shared);
+extern "C" __device__ const u32 shared_bytes = sizeof(Shared) + 8 * ROOM_AT;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made made) {
-  Shared& shared = *(Shared*)room;
+  Shared& shared = *(Shared*)(room + ROOM_AT);
   u32* base = shared.base;
   const int t = threadIdx.x, b = blockIdx.x, k = given.first + b;
   i64 flow[EACH];

@@ -13,12 +13,14 @@ struct Sized {
   u16 order[2][FLOWS];           // row `now`: flows with a rest, largest first; the other: rests
                                  // before each flow
   u32 bits, largest, sum;        // bits: of `unit - rest`; sum: of all rests, in 2**16 bytes
-  u32 squares;                   // sum of all rests' squares, in 2**COARSE bytes
+  u32 squares;                   // sum of all rests' squares, in 2**coarse() bytes
   Radix radix;
 };
 
-constexpr int COARSE = bits_of(CAP) > 8 ? bits_of(CAP) - 8 : 0;
-__device__ u32 coarse_square(u32 size) { return ((size >> COARSE) + 1) * ((size >> COARSE) + 1); }
+__device__ int coarse() { return max(0, 24 - __clz(CAP)); }
+__device__ u32 coarse_square(u32 size) {
+  return ((size >> coarse()) + 1) * ((size >> coarse()) + 1);
+}
 
 // At least the root of the sum of all rests' squares and of `more` times that of `unit`.
 __device__ u64 squares_root(const Sized& sized, u32 more, u32 unit) {
@@ -26,7 +28,7 @@ __device__ u64 squares_root(const Sized& sized, u32 more, u32 unit) {
   u64 root = 0;
   for (u64 step = 1 << 20; step; step /= 2)
     if ((root + step) * (root + step) <= sum) root += step;
-  return (root + 1) << COARSE;
+  return (root + 1) << coarse();
 }
 
 // At least the bytes of all rests.
@@ -50,9 +52,9 @@ __device__ Cuts cut_and_sort(const Given& given, const Made& made, Sized& sized)
   const int t = threadIdx.x;
   i64 flow[EACH];
   u32 before[EACH];
-  Cuts cuts = {0, 0, CAP, 0, 0};
   if (t == 0) sized.bits = sized.largest = sized.sum = sized.squares = 0;
   const int wrong = read_flows(given, flow);
+  Cuts cuts = {0, 0, CAP, 0, 0};
   if (own_largest) {
     i64 most = 0;
     for (int e = 0; e < EACH; ++e) most = max(most, flow[e]);

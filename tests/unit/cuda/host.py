@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -57,15 +58,20 @@ class Host:
         pass
 
     def kernel(self, name: str, macros: dict[str, int]) -> tuple[HostKernel, int]:
-        words = "-".join(str(value) for value in macros.values())
+        words = "-".join(f"{macro}{value}" for macro, value in macros.items())
         made = self.folder / f"{name}-{words}.so"
+        with open(self.folder / "lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # several processes may want the same kernel
+            self._compiled(name, macros, made)
+        library = ctypes.CDLL(str(made))
+        return HostKernel(library), ctypes.c_uint32.in_dll(library, "shared_bytes").value
+
+    def _compiled(self, name: str, macros: dict[str, int], made: Path) -> None:
         if not made.exists():
             flags = [f"-D{macro}={value}" for macro, value in macros.items()]
             flags += [f'-DKERNEL="{KERNELS / name}.cu"', f"-I{KERNELS}", "-w", "-O0", "-std=c++20"]
             command = ["g++", *flags, "-shared", "-fPIC", "-x", "c++", str(HERE / "on_host.h")]
             subprocess.run([*command, "-o", str(made)], check=True, timeout=300)
-        library = ctypes.CDLL(str(made))
-        return HostKernel(library), ctypes.c_uint32.in_dll(library, "shared_bytes").value
 
 
 class OnDevice:

@@ -186,6 +186,7 @@ static void atomicMax(Value* at, Value value) {
   *at = max(*at, value);
 }
 static int __popc(unsigned value) { return __builtin_popcount(value); }
+static int __clz(int value) { return value ? __builtin_clz(value) : 32; }
 static int __ffs(int value) { return __builtin_ffs(value); }
 
 alignas(16) unsigned long long room[(227 << 10) / 8];  // shared memory

@@ -15,11 +15,12 @@ import railopt
 from railopt.base.errors import BackendError, InputError
 from railopt.cuda import GpuPlanner, planner
 from railopt.model.inside import Inside
+from railopt.policies.planner import Planner
 from tests.unit.cuda.host import Host, OnDevice, Tensor
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 ROOM = 600
-POLICIES = ["rotate", "even-excess", "lpt", "lpt-local"]
+POLICIES = ["rotate", "even-excess", "lpt", "lpt-local", "own-nic"]
 
 
 @pytest.fixture
@@ -80,12 +81,31 @@ def test_one_node_of_eight_rails(policy: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("host")
-@pytest.mark.parametrize("policy", ["even-excess", "lpt"])
+@pytest.mark.parametrize("policy", ["even-excess", "lpt", "lpt-local", "own-nic"])
 def test_a_slow_and_a_dead_nic(policy: str) -> None:
     fabric = railopt.Fabric.uniform(nodes=3, rails=3).degraded({(0, 1): "0.5", (2, 2): "0"})
     planner = GpuPlanner(fabric, 64, policy, capacity=ROOM)
     for seed in range(3):
         assert_as_on_the_host(planner, drawn(fabric, 64, seed))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("policy", POLICIES)
+def test_senders_with_caps_of_their_own(policy: str) -> None:
+    fabric = railopt.Fabric.uniform(nodes=3, rails=2)
+    planner, host = (
+        GpuPlanner(fabric, None, policy, capacity=ROOM),
+        Planner(fabric, None, 1, policy),
+    )
+    for seed in range(3):
+        matrix, caps = drawn(fabric, 60, seed), np.array([64, 7, 100])
+        made = planner.launch(matrix.ctypes.data, caps.ctypes.data, 0)
+        wanted = host.plan(matrix, caps)
+        *columns, count = [column.copy_to_host() for column in made]
+        for column, want in zip(columns, wanted, strict=True):
+            found = [row[:many] for row, many in zip(column, count, strict=True)]
+            assert np.array_equal(np.concatenate(found), want)
 
 
 @pytest.mark.slow
@@ -157,7 +177,7 @@ FABRIC = railopt.Fabric.uniform(nodes=2, rails=2)
         ("chunks of 2147483648 bytes", lambda: GpuPlanner(FABRIC, 1 << 31, "lpt", capacity=9)),
         (
             "one rate, all alive: take even-excess or lpt",
-            lambda: GpuPlanner(FABRIC.degraded({(0, 0): "0.5"}), 9, "lpt-local", capacity=9),
+            lambda: GpuPlanner(FABRIC.degraded({(0, 0): "0.5"}), 9, "rotate", capacity=9),
         ),
         (
             "33 rails: a cuda.GpuPlanner takes at most 32",

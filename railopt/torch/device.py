@@ -1,0 +1,193 @@
+"""Routes and rows on the GPU: counts, plan and sizes stay there, and one copy of sizes comes to the
+host, which is what NCCL's exchanges want (`railopt.cuda`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from railopt.base.errors import BackendError, printable
+from railopt.cuda.planner import POLICIES, unplanned
+from railopt.cuda.routing import Pieces, Routing, TableOffsets
+from railopt.cuda.rows import RowMover, RowsAt
+from railopt.torch import agree
+from railopt.torch.routes import Route, Router
+from railopt.torch.shared import lost
+from railopt.torch.ways import Exchange, Picked
+
+__all__ = ["DeviceRouter", "Planned", "Rows", "device_router"]
+
+
+def device_router(router: Router, group: Any, device: str | None) -> DeviceRouter | None:
+    """A rank's routes on the GPU; None where its tensors are elsewhere, the policy has no kernel
+    for the fabric, or CUDA for Python is missing.
+    """
+    if device != "cuda" or router.policy not in POLICIES or unplanned(router.policy, router.fabric):
+        return None
+    try:
+        return DeviceRouter(router, group, f"cuda:{torch.cuda.current_device()}")
+    except BackendError:
+        return None
+
+
+class Planned(NamedTuple):
+    """A rank's buffer on the device after a plan, int64, and where what stands in it."""
+
+    buffer: Any
+    at: TableOffsets
+
+    def address(self, name: str) -> int:
+        return int(self.buffer.data_ptr()) + 8 * int(getattr(self.at, name).start)
+
+    def read(self) -> dict[str, list[int]]:
+        """What the host has to know: the one copy, and the one wait."""
+        known = self.buffer[: self.at.copies.stop].cpu().tolist()
+        return {name: known[getattr(self.at, name)] for name in self.at._fields[:10]}
+
+
+class DeviceRouter:
+    """Plans the calls of one rank on its device, slots per rank for a dispatcher."""
+
+    def __init__(self, router: Router, group: Any, device: Any) -> None:
+        self.router, self.device, self._group = router, torch.device(device), group
+        self.fabric = fabric = router.fabric
+        self.routing = Routing(
+            fabric, router.rank, router.policy, router.pieces, router.via, agree.HEADER
+        )
+        self.rows = Rows(self.routing, self.device)
+        length = agree.HEADER + 2 * fabric.nodes * fabric.gpus
+        pinned = self.device.type == "cuda"
+        self._told = torch.zeros(length, dtype=torch.int64, device="cpu", pin_memory=pinned)
+
+    def told(self, offer: agree.Offer, call: int) -> Any:
+        """What this rank tells all, on the device."""
+        self._told.zero_()
+        numbers = self._told.numpy()
+        numbers[: agree.HEADER] = offer.head(call)
+        if not offer.problem and len(offer.send):
+            ranks = len(offer.send)
+            numbers[agree.HEADER : agree.HEADER + ranks] = offer.send
+            if offer.recv is not None:
+                numbers[agree.HEADER + ranks :] = offer.recv
+        return self._told.to(self.device, non_blocking=True, copy=True)
+
+    def planned(self, told: Any, call: int, slots: int = 0) -> Planned:
+        """The plan of what all ranks tell, from this one's message."""
+        fabric = self.fabric
+        ranks = fabric.nodes * fabric.gpus
+        every = told.new_empty(ranks * len(told))
+        self.exchanged(dist.all_gather_into_tensor, every, told)
+        made = Planned(told.new_zeros(0), TableOffsets.of(fabric, slots))
+        made = made._replace(buffer=told.new_zeros(made.at.came.stop))
+        work = told.new_empty(ranks * ranks + fabric.nodes)
+        self.routing.plan(
+            every.data_ptr(),
+            call == agree.SPLITS,
+            work.data_ptr(),
+            made.buffer.data_ptr(),
+            made.at,
+            self.rows.stream,
+        )
+        return made
+
+    def exchanged(self, call: Any, out: Any, rows: Any) -> None:
+        """A collective of all ranks."""
+        try:
+            call(out, rows, group=self._group)
+        except RuntimeError as error:
+            raise lost(
+                f"rank {dist.get_rank()}: the exchange of counts failed; a rank is gone, late, or "
+                f"makes other calls ({printable(error)})"
+            ) from error
+
+    def route(self, offer: agree.Offer) -> Route:
+        """The route of what every rank offers."""
+        call = agree.SPLITS
+        made = self.planned(self.told(offer, call), call)
+        sizes = made.read()
+        self.refuse(sizes["status"][0], offer, call)
+        nodes, gpus = self.fabric.nodes, self.fabric.gpus
+        ranks = nodes * gpus
+        staged = Exchange("node", sizes["staged"], sizes["gathered"])
+        carried = Exchange("rail", sizes["there"], sizes["here"], self.router.staged)
+        passed = Exchange("node", sizes["passed"], sizes["into"])
+        tables = (
+            ("own", ranks, gpus, gpus, 1, sum(staged.send)),
+            ("blocks", gpus, nodes, nodes, 1, sum(staged.recv)),
+            ("arrived", ranks, gpus, gpus, 1, sum(carried.recv)),
+            ("came", gpus, ranks, 1, gpus, sum(passed.recv)),
+        )
+        picks = [self.rows.pick(length) for *_, length in tables]
+        pieces = [
+            Pieces(made.address(name), a, b, c, d, pick.index.data_ptr(), pick.inverse.data_ptr())
+            for (name, a, b, c, d, _), pick in zip(tables, picks, strict=True)
+        ]
+        self.routing.expand(self.rows.stream, *pieces)
+        way = (picks[0], staged, picks[1], carried, picks[2], passed, picks[3])
+        sent, received = np.array(sizes["sent"]), np.array(sizes["received"])
+        return Route(way, sent, received, np.zeros(0, np.int64))
+
+    def refuse(self, status: int, offer: agree.Offer, call: int) -> None:
+        """Raise on every rank what `status` says, the same everywhere: something is wrong."""
+        if not status:
+            return
+        agree.raise_unlike(self._group, offer, call)
+        if status & 4:
+            agree.raise_unlike_splits(self._group, offer)
+        raise BackendError(f"the plan on the GPU failed with status {status >> 8}")
+
+
+class Rows:
+    """Rows of tensors on one device, by index."""
+
+    def __init__(self, routing: Routing, device: Any) -> None:
+        self._mover, self.device = RowMover(routing.gpu), device
+
+    @property
+    def stream(self) -> int:
+        """The address of torch's current stream."""
+        if self.device.type != "cuda":
+            return 0
+        return int(torch.cuda.current_stream(self.device).cuda_stream)
+
+    def pick(self, length: int) -> Picked:
+        """Room for an index and its inverse."""
+        both = torch.empty((2, max(1, length)), dtype=torch.int32, device=self.device)
+        return Picked(both[0, :length], both[1, :length], self)
+
+    def copy(self, rows: Any, target: Any, index: Any = None, fill: int = 0) -> None:
+        """Row i of `target` [n, w] becomes row index[i] of `rows` [m, w], in bytes; rows may lie
+        apart.
+        """
+        width = rows.shape[1] * rows.element_size()
+        self._mover.copy(
+            _at(rows),
+            _at(target),
+            width,
+            0 if index is None else index.data_ptr(),
+            len(target),
+            self.stream,
+            fill,
+        )
+
+    def add(self, rows: Any, target: Any, index: Any) -> None:
+        """Row i of `target` [n, w] becomes the sum of rows index[i] [n, many]."""
+        kinds = str(rows.dtype)[6:], str(target.dtype)[6:]
+        self._mover.add(
+            _at(rows),
+            _at(target),
+            rows.shape[1],
+            kinds,
+            index.data_ptr(),
+            index.shape[1],
+            len(target),
+            self.stream,
+        )
+
+
+def _at(rows: Any) -> RowsAt:
+    return RowsAt(rows.data_ptr(), rows.stride(0) * rows.element_size())
