@@ -82,7 +82,7 @@ def struck(child: subprocess.Popen[str], within_s: float = 120) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after_s", [2.0, 6.0])
+@pytest.mark.parametrize("after_s", [1.0, 4.0])
 @pytest.mark.parametrize(
     "line",
     [
