@@ -294,7 +294,7 @@ def save_certificates(
     used: set[str] = set()
     saved = []
     for row in rows:
-        plain = name = re.sub(r"[^\w.,=+-]+", "-", row.name)
+        plain = name = re.sub(r"[^\w.=+-]+", "-", row.name)
         for number in itertools.count(2):
             if used.isdisjoint((name, f"{name}.moved")):
                 break

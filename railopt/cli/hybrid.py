@@ -80,7 +80,7 @@ def _print_domains(found: HybridAnswer, out: common.Output) -> None:
     rates = [rate(block.share(i)) for i in range(len(block.levels))]
     ratios = [f"{float(ratio):.3f}" for ratio in found.ratios]
     out.table(
-        ["level", "members", "domain", "p", "bandwidth a worker"],
+        ["level", "members", "domain", "p", "bandwidth per worker"],
         [
             [level.name, level.count, *row]
             for level, *row in zip(block.levels, found.domains, ratios, rates, strict=True)

@@ -255,6 +255,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--gantt",
+        "--figure",
         metavar="FILE",
         help=f"draw the iteration's timeline before and after: {common.FORMATS_HELP}",
     )

@@ -61,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--plot",
+        "--figure",
         metavar="FILE",
         help="draw the gap against the parameter that was swept, median and range over seeds: "
         f"{common.FORMATS_HELP}; the table is then that of the figure",

@@ -111,6 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_assumptions(parser)
     parser.add_argument(
         "--timeline",
+        "--figure",
         metavar="FILE",
         help=f"draw rail by time: {common.FORMATS_HELP}; or .json: trace events for Perfetto",
     )

@@ -1,6 +1,6 @@
 """The fabric: M nodes with G GPUs and N NICs each; NIC n of every node hangs on rail switch n.
 
-Rates are integers of bytes per second, `[node, rail]`, one matrix a direction; 0 is a dead NIC.
+Rates are integers of bytes per second, `[node, rail]`, one matrix per direction; 0 is a dead NIC.
 GPU ids are `node * gpus + local index` everywhere.
 """
 

@@ -17,12 +17,15 @@ from matplotlib.text import Text
 
 from railopt import Fabric, plan, simulate, workloads
 from railopt.answers.blame import blame
+from railopt.answers.candidates import Candidate
 from railopt.answers.compare import changes_text, compare
 from railopt.answers.frontier import frontier
 from railopt.answers.gap import gap
+from railopt.answers.size import Loss, Sized
 from railopt.moe.hybrid import spec
 from railopt.moe.hybrid.answer import answer
 from railopt.moe.iteration.timeline import Event, IterationTimeline
+from railopt.moe.weigh import Weighed, Worth
 from railopt.policies import POLICIES
 from railopt.report.blame import blame_figure
 from railopt.report.comparison import comparison_figure
@@ -34,9 +37,11 @@ from railopt.report.gaps import gap_against_chunk
 from railopt.report.heatmap import NicLoads, load_maps, of_report
 from railopt.report.hybrid_figure import latency_figure
 from railopt.report.node import node_figure
+from railopt.report.sizing import sizing_figure
 from railopt.report.style import WIDTHS, rc
 from railopt.report.swept import swept
 from railopt.report.timeline_figure import timeline_figure
+from railopt.report.waterfall import waterfall
 from railopt.runtime.counters import Counted
 from railopt.sim.assumptions import Fault
 
@@ -225,7 +230,51 @@ def drawn_completion(width: float) -> Any:
     return made.drawing
 
 
+def drawn_waterfall(width: float) -> Any:
+    added = ("", "rails", "stages", "placement", "splits", "experts")
+    rows = tuple(
+        Worth(
+            name,
+            4_000_000_000 - place * 500_000_000,
+            9_000_000_000,
+            1_500_000_000 if place else None,
+            "any rails",
+            kept=place != 2,
+            copies=0.0,
+        )
+        for place, name in enumerate(added)
+    )
+    found = Weighed(rows, 1_200_000_000, 8_000_000_000, (8, 9), 2, False, "gpt")
+    return waterfall(found, "a-trace-of-some-length.npz: what each mechanism is worth", width=width)
+
+
+def drawn_candidates(width: float) -> Any:
+    lost = (Loss(Fraction(1, 7), Fraction(1, 9)),) * 2
+    found = []
+    for rails, rate, kind in product((2, 4, 8), (200, 400), ("rail-only", "spine", "fat-tree")):
+        name = f"{rails} x {rate}Gb/s {kind}"
+        time = Fraction(1, 20 * rails * rate) * (1 + Fraction(len(kind), 20))
+        found.append(
+            Sized(
+                Candidate(name, rails, f"{rate}Gb/s", kind=kind),
+                time,
+                "spill",
+                time * 2,
+                time * Fraction(9, 10),
+                10**6,
+                "NICs",
+                lost,
+                lost,
+                cost=Fraction(rails * rate * 10**10),
+                front=kind == "rail-only",
+            )
+        )
+    return sizing_figure(found, "moe:skew=0.8,seed=1 on 8 nodes of 8 GPUs", width=width)
+
+
 KINDS: dict[str, Callable[[float], Any]] = {
+    "waterfall": drawn_waterfall,
+    "size": drawn_candidates,
     "frontier": drawn_frontier,
     "compare": drawn_comparison,
     "demo": drawn_demo,
