@@ -213,7 +213,7 @@ def test_a_search_that_takes_long_says_so_before_it_begins(
     def enough(*_: Any) -> Any:
         raise InputError("enough")
 
-    monkeypatch.setattr("railopt.cli.schedule.traffic_from", enough)
+    monkeypatch.setattr("railopt.cli.common.traffic_from", enough)
     ran = railopt_cli("schedule", "uniform", "--rails", 1, *words)
     assert ran.code == 1
     assert ran.err.startswith(said or "railopt: error: enough")
