@@ -268,6 +268,7 @@ TINY: dict[str, dict[str, Any]] = {
     "hybridep_scale": {"centres": [10, 1000], "gbps": [10]},
     "hybridep_table4": {},
     "hybridep_testbed": {},
+    "joint_gap": {"seeds": [9100, 9102], "experts": [4], "skews": [0.8]},
     "lpt_gap": {"nodes": [4], "seeds": 1, "limit_s": 0.01, "tokens": 64, "skews": [0.5]},
     "pro_prophet_gap": {"layers": [[2, 1, 2, 2], [2, 2, 4, 2]]},
     "pro_prophet_prediction": {"traces": ["gpt16-top1"], "layers": [0], "stride": 8},

@@ -131,7 +131,8 @@ def test_chunks_are_capped() -> None:
 
 def test_cm_has_a_barrier_between_stages(compact: Schedule) -> None:
     text = compact.to_cm()
-    nodes, connections = parse_cm(text)
+    nodes, found = parse_cm(text)
+    connections = list(found)
     assert nodes == 32
     assert len(connections) == 8 * np.count_nonzero(compact.sent)
     assert all(c.src // 4 == c.dst // 4 for c in connections), "a connection stays on its rail"
