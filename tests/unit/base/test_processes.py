@@ -68,8 +68,8 @@ def test_what_was_said_before_the_kill_survives_and_half_a_line_does_not(
 ) -> None:
     name = child("open(answers, 'a').write('[1]\\n[2'); time.sleep(60)")
     began = time.monotonic()
-    output = processes.ask(name, nothing, 1)
-    assert time.monotonic() - began < 20
+    output = processes.ask(name, nothing, 5)
+    assert time.monotonic() - began < 30
     assert output.lines == [b"[1]\n"]
     assert output.failure == "did not stop at its time limit and was killed"
 
