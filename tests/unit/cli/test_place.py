@@ -255,6 +255,7 @@ def test_before_has_the_tokens_of_all_experts_where_gpus_are_off(
     assert data["orphans"] == 0
 
 
+@pytest.mark.slow
 def test_a_gpu_dies_and_its_experts_come_back(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

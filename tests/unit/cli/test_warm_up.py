@@ -17,12 +17,14 @@ def test_every_run_succeeds(line: str) -> None:
     assert main.main(line.split()) in (0, 2)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_up, "RUNS", ("plan no-such-file",))
     with pytest.raises(BackendError, match="railopt plan no-such-file: railopt: error"):
         warm_up.run(main._parsed(["warm-up"]))
 
 
+@pytest.mark.slow
 def test_a_cache_that_cant_be_used_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else an image is built whose kernels are compiled anew in every container."""
     program = "from railopt.base import kernels; kernels._give_up_cache(OSError('read-only disk'))"

@@ -21,6 +21,7 @@ def test_the_table_has_a_row_per_mechanism(railopt_cli: Callable[..., Any]) -> N
     assert words == [["as", "it"], ["+", "rails"], ["+", "split"], ["nothing", "beats"]]
 
 
+@pytest.mark.slow
 def test_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
     drawn = tmp_path / "weighed.svg"
     ran = railopt_cli(*LINE, "--steps", "1", "--json", "--figure", str(drawn))
