@@ -52,7 +52,7 @@ test-lowest:                    ## tests that lean on dependencies, slow ones le
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/lowest/numba"
 test-brute-force: $(VENV)/.test ## INSTANCES=10000 tiny instances against brute force: never a wrong "proved"
 	RAILOPT_INSTANCES=$(INSTANCES) $(PY) -m pytest tests/property/test_coupled_brute_force.py \
-	  tests/property/test_joint.py tests/property/test_local_solver.py \
+	  tests/property/test_joint.py tests/property/test_joint_optimum.py tests/property/test_local_solver.py \
 	  tests/property/test_moving_brute_force.py
 lint: $(VENV)/.lint             ## ruff (rules, and the format at 100 columns) and mypy --strict
 	$(VENV)/bin/ruff check railopt tests experiments proofs docs/hooks.py examples
@@ -108,7 +108,7 @@ test-wheel: $(VENV)/.test       ## the wheel alone, then with plots, beside vLLM
 	for pins in tests/beside/*.txt; do echo "$$pins"; .cache/wheel/bin/python -m pip --disable-pip-version-check -q install --dry-run \
 	  --ignore-installed -c $$pins "$$(echo dist/railopt-*.whl)[$(BESIDE)]" || exit; done
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install "$$(echo dist/railopt-*.whl)[plot]"
-	cd .cache && wheel/bin/railopt demo -o wheel/demo.svg
+	cd .cache && wheel/bin/railopt demo --figure wheel/demo.svg
 	$(PIP) wheel --no-deps -w .cache/again . && cmp dist/railopt-*.whl .cache/again/railopt-*.whl
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install hatchling
 	.cache/wheel/bin/python -m hatchling build -t sdist -d dist && find docs examples -exec touch {} +

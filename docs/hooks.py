@@ -32,9 +32,11 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from experiments.common import (  # noqa: E402
+    NOT_TRIED,
     distance_text,
     headlines,
     inputs_text,
+    not_tried,
     recorded,
     said_text,
 )
@@ -61,7 +63,6 @@ ROOMS = {
         "model.traffic",
         "model.chunks",
         "model.plan",
-        "model.moves",
         "evidence.bracket",
         "evidence.certificate",
     ],
@@ -72,7 +73,6 @@ ROOMS = {
         "cuda.planner",
         "moe.micro.device",
         "model.workloads",
-        "model.sources",
         "answers.convert",
     ],
     "Gaps, bounds and checks": [
@@ -401,6 +401,9 @@ def _headlines() -> list[str]:
         for row in headlines(folder):
             cells = [row[key] for key in ("paper", "ours", "distance", "verdict", "inputs")]
             rows.append(f"| {name} | [{row['claim']}]{link} | " + " | ".join(cells) + " |")
+    for each in not_tried():
+        cells = [each["paper"], each["claim"], each["published"], "", "", NOT_TRIED, each["why"]]
+        rows.append(f"| {' | '.join(cells)} |")
     return rows
 
 

@@ -8,11 +8,14 @@ one differs from what is expected of it, 3 if one crashed.
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
+
+from experiments.common import NOT_TRIED, not_tried
 
 HERE = Path(__file__).parent
 
@@ -44,6 +47,8 @@ def main() -> int:
         ]
         codes[name] = subprocess.run(command, cwd=HERE.parent, check=False).returncode
         print(f"=== {name}: exit code {codes[name]}, {time.monotonic() - begun:.0f} s", flush=True)
+    if not args.names:
+        _write_not_tried(Path(args.out) / "not_tried")
     crashed, differ = (
         [n for n, c in codes.items() if c not in (0, 4)],
         [n for n, c in codes.items() if c == 4],
@@ -53,6 +58,23 @@ def main() -> int:
         f"is expected: {', '.join(differ) or 'none'}"
     )
     return 3 if crashed else 4 if differ else 0
+
+
+def _write_not_tried(folder: Path) -> None:
+    """Rows of the report's table of headline claims that no experiment compares."""
+    rows = [
+        {
+            "name": f"{each['paper']}: {each['claim']}",
+            "paper_text": each["published"],
+            "ours_text": "-",
+            "verdict": NOT_TRIED,
+            "inputs_text": each["why"],
+            "headline": True,
+        }
+        for each in not_tried()
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps({"comparison": rows}, indent=2) + "\n")
 
 
 def _chosen(name: str, words: list[str]) -> bool:

@@ -27,13 +27,17 @@ HELD = ("reproduced", "reached", "in range", "fitted")
 MISSED = ("not reached", "contradicted")
 ORIGINS = ("paper", "code", "ours")
 """Whose an input is: written in the paper, written in the authors' released code, chosen by us."""
+NOT_TRIED = "not tried"
+"""Of a headline claim that no experiment compares (not_tried.toml)."""
 FAILED = 4
 
 
 def arguments(
-    here: str, text: str | None
+    here: str, text: str | None, **tables: str
 ) -> tuple[Path, dict[str, Any], dict[str, Any], argparse.Namespace]:
-    """(folder, spec for this size, expected, parsed arguments) of an experiment."""
+    """(folder, spec for this size, expected, parsed arguments) of an experiment; `tables` names
+    further tables of its spec, each an option with its help.
+    """
     folder = Path(here).resolve().parent
     parser = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -47,12 +51,15 @@ def arguments(
     parser.add_argument(
         "--record", action="store_true", help="write this run's verdicts into verdicts.json"
     )
+    for name, words in tables.items():
+        parser.add_argument(f"--{name}", action="store_true", help=words)
     args = parser.parse_args()
+    size = next((name for name in ("full", *tables) if getattr(args, name)), "small")
     spec = tomllib.loads((folder / "spec.toml").read_text())
     expected = json.loads((folder / "expected.json").read_text())
     return (
         folder,
-        {**spec["small"], **(spec["full"] if args.full else {}), **spec["fixed"]},
+        {**spec["small"], **spec[size], **spec["fixed"]},
         expected,
         args,
     )
@@ -205,7 +212,9 @@ def said_text(entry: Mapping[str, Any], key: str) -> str:
     """What the paper (or a goal) says, as a table shows it."""
     said = entry[key]
     text = _text(said if isinstance(said, list) else [said] * 2)
-    return ("up to " if entry.get("up_to") else "") + text + str(entry.get("unit", ""))
+    slack = entry["tolerance"] if isinstance(said, list) else 0
+    widened = f", widened by {100 * slack:g} %" if slack else ""
+    return ("up to " if entry.get("up_to") else "") + text + str(entry.get("unit", "")) + widened
 
 
 def inputs_text(inputs: Mapping[str, str]) -> str:
@@ -291,6 +300,13 @@ def headlines(folder: Path) -> list[dict[str, str]]:
         for name, entry in expected.get("figures", {}).items()
         if entry.get("headline") and name in seen
     ]
+
+
+def not_tried() -> list[dict[str, str]]:
+    """The headline claims that no experiment compares: paper, claim, published, why."""
+    found = tomllib.loads((Path(__file__).parent / "not_tried.toml").read_text(encoding="utf-8"))
+    claims: list[dict[str, str]] = found["claim"]
+    return claims
 
 
 def figure(path: Path, draw: Callable[[Any], None], width: float = 9, height: float = 4) -> None:

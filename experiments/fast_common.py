@@ -10,7 +10,7 @@ import numpy as np
 
 from railopt import Fabric, Traffic, plan
 from railopt.base.dice import Dice, falling
-from railopt.model.sources import traffic_from
+from railopt.model.workloads import traffic_from
 from railopt.schedule import Schedule, synthesise
 from railopt.schedule.phases import Phases, phases
 from railopt.sim import Assumptions, Flows, simulate

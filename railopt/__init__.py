@@ -27,9 +27,9 @@ from railopt.model import workloads
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric, Spine
 from railopt.model.plan import Plan
-from railopt.model.sources import demand_from, traffic_from
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
+from railopt.model.workloads import demand_from, traffic_from
 from railopt.policies import POLICIES, plan
 from railopt.solver.outcome import Outcome
 
@@ -38,9 +38,11 @@ GapReport = Outcome  # `gap` and `solve` answer with the same record
 
 # Public names whose modules are heavy, and the rooms of the package: resolved on first use.
 _LAZY = {
+    "Candidate": "railopt.answers.candidates",
     "Planner": "railopt.policies.planner",
     "Schedule": "railopt.schedule",
     "simulate": "railopt.sim",
+    "size": "railopt.answers.size",
     "solve": "railopt.solver.coupled.solve",
     "synthesise": "railopt.schedule",
     "weigh": "railopt.moe.weigh",
@@ -62,6 +64,7 @@ _ROOMS = {
 __all__ = [
     "POLICIES",
     "Bracket",
+    "Candidate",
     "Certificate",
     "Chunks",
     "Fabric",
@@ -90,6 +93,7 @@ __all__ = [
     "schedule",
     "sim",
     "simulate",
+    "size",
     "solve",
     "solver",
     "sweep",

@@ -5,8 +5,8 @@
 One file of the standard library alone, to be read from top to bottom by someone who trusts
 nothing: what a verdict says; how foreign text becomes values; witnesses about the rails of one
 node, from the simplest to the hardest; witnesses about all nodes at once; what a plan or an
-assignment attains; certificates, about time, about what is moved inside nodes, and about copies of
-experts in spare slots; the verdict.
+assignment attains; certificates, about time, about what is moved inside nodes, about copies of
+experts in spare slots, and about every placement of a layer; the verdict.
 A function that checks a witness is headed by the theorem that makes it sound, in the words of
 `proofs/THEOREMS.toml`, where each of them is proved in Coq.
 
@@ -35,9 +35,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate, compress
+from itertools import accumulate, compress, repeat
 from math import ceil, floor, gcd, prod
-from operator import add, and_, eq, mul, sub
+from operator import add, and_, eq, floordiv, mul, sub
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 WORK = 20_000_000  # steps of one check
@@ -1058,6 +1058,7 @@ NPY = re.compile(
     r"'shape': (\((?:[0-9]{1,18},?(?: [0-9]{1,18})?)?\)), \} *\n"
 )
 COLUMNS = ("src", "dst", "size", "rail")
+ALSO = ("src_gpu", "dst_gpu", "flow", "offset")  # columns of chunks, of which times do not depend
 
 
 class PlanFile(NamedTuple):
@@ -1168,11 +1169,9 @@ def read_plan(file: BinaryIO) -> PlanFile:
     for name in sorted(arrays):
         found.update(name.encode() + arrays[name].covered)
     need(found.hexdigest() == stated, "the content does not match its digest")
-    missing = {"tx", "rx", "send", "recv", *COLUMNS} - set(arrays)
-    need(not missing, f"a plan without {', '.join(sorted(missing))}")
+    need_coherent(header, arrays)
     tx, rx = table(arrays["tx"]), table(arrays["rx"])
     stated_loads = [arrays["send"].values.tolist(), arrays["recv"].values.tolist()]
-    need(len(rx) == len(tx) and len(rx[0]) == len(tx[0]), "rates of two fabrics")
     need(min(map(min, tx + rx)) >= 0, "a rate below 0")
     columns = [arrays[name].values for name in COLUMNS]
     value, loads = completion(tx, rx, *columns)
@@ -1183,9 +1182,33 @@ def read_plan(file: BinaryIO) -> PlanFile:
     return PlanFile(tx, rx, list(columns[:3]), value, found.hexdigest(), header, arrays)
 
 
+def need_coherent(header: dict[str, Any], arrays: dict[str, Member]) -> None:
+    """What a plan file says twice it says alike: nodes, rails, chunks, and the nodes of GPUs."""
+    tables, columns = {"tx", "rx", "send", "recv"}, {*COLUMNS, *ALSO}
+    missing = (tables | columns) - set(arrays)
+    need(not missing, f"a plan without {', '.join(sorted(missing))}")
+    fabric: Any = header.get("fabric")
+    need(isinstance(fabric, dict), "a plan without a fabric")
+    shape = tuple(
+        integer(fabric.get(name), f"{name} of the plan", 1) for name in ("nodes", "rails")
+    )
+    need(
+        all(arrays[name].shape == shape for name in tables), f"tables of another shape than {shape}"
+    )
+    gpus = integer(header.get("chunk_gpus"), "chunk_gpus", 1)
+    known = gpus in (1, integer(fabric.get("gpus"), "gpus of the plan", 1))
+    need(known, "chunks of other GPUs than those of the fabric")
+    count = prod(arrays["size"].shape)
+    expected = dict.fromkeys([*columns, "stage"], (count,))
+    for name, form in {**expected, "targets": (count, -(-gpus // 8))}.items():
+        need(name not in arrays or arrays[name].shape == form, f"{name} of another shape")
+    for ends, here in (("src_gpu", "src"), ("dst_gpu", "dst")):
+        nodes = map(floordiv, arrays[ends].values, repeat(gpus))
+        need(all(map(eq, nodes, arrays[here].values)), "GPUs in other nodes than their chunks")
+
+
 def table(member: Member) -> Rates:
     """A two-dimensional array as rows."""
-    need(len(member.shape) == 2 and min(member.shape) > 0, "expected a table [node, rail]")
     values, width = member.values.tolist(), member.shape[1]
     return [values[i : i + width] for i in range(0, len(values), width)]
 
@@ -1307,9 +1330,11 @@ def best_of(
 PLANNED = {"rail", "stage", "send", "recv"}  # what plans of the same chunks may differ in
 
 
-def identity(plan: PlanFile) -> dict[str, bytes]:
-    """What a plan file says of its chunks, by column, and of their fabric's rates."""
-    return {name: each.covered for name, each in plan.arrays.items() if name not in PLANNED}
+def identity(plan: PlanFile) -> dict[str, Any]:
+    """What a plan file says of its chunks, by column, and of their fabric."""
+    said = {name: each.covered for name, each in plan.arrays.items() if name not in PLANNED}
+    header = [plan.header["chunk_gpus"], plan.header["fabric"]]
+    return {**said, "": json.dumps(header, sort_keys=True)}
 
 
 def read_named(named: Any, directory: str) -> PlanFile:
@@ -1595,12 +1620,9 @@ def inside_of(plan: PlanFile) -> InsideNode:
     """The inside of a plan file's nodes, whose chunks must name their GPUs: as it says, or in the
     usual order, as many NICs per GPU, or GPUs per NIC, as there are.
     """
-    fabric: Any = plan.header.get("fabric")
-    rails = len(plan.tx[0])
-    need(isinstance(fabric, dict), "a plan without a fabric")
-    gpus = integer(fabric.get("gpus"), "gpus of the plan", 1, 1 << 12)
-    of_chunks = integer(plan.header.get("chunk_gpus"), "chunk_gpus", 1)
-    need(of_chunks == gpus, "a plan whose chunks name no GPUs")
+    fabric, rails = plan.header["fabric"], len(plan.tx[0])
+    gpus = integer(fabric["gpus"], "gpus of the plan", 1, 1 << 12)
+    need(plan.header["chunk_gpus"] == gpus, "a plan whose chunks name no GPUs")
     if "inside" in fabric:
         said = fabric["inside"]
         need(isinstance(said, dict), "inside: expected an object")
@@ -1616,19 +1638,11 @@ def inside_of(plan: PlanFile) -> InsideNode:
 def units_of(plan: PlanFile, inside: InsideNode, meter: Meter) -> Units:
     """The units of a plan file whose nodes have this inside."""
     arrays, gpus = plan.arrays, inside.gpus
-    need({"src_gpu", "dst_gpu"} <= set(arrays), "a plan whose chunks name no GPUs")
     src_gpu, dst_gpu = (arrays[name].values.tolist() for name in ("src_gpu", "dst_gpu"))
-    src, dst, size = plan.chunks
-    for ends, here in ((src_gpu, src), (dst_gpu, dst)):
-        lie = len(ends) == len(here) and all(
-            e // gpus == k for e, k in zip(ends, here, strict=True)
-        )
-        need(lie, "GPUs in other nodes than their chunks")
+    _, dst, size = plan.chunks
     if "targets" not in arrays:
         return Units(src_gpu, dst, size, [1 << target % gpus for target in dst_gpu])
-    packed, width = arrays["targets"], -(-gpus // 8)
-    need(packed.shape == (len(size), width), "targets of another shape")
-    octets = packed.values.tobytes()
+    width, octets = -(-gpus // 8), arrays["targets"].values.tobytes()
     need(len(octets) == len(size) * width, "targets: expected bits in octets")
     rows = [octets[i : i + width] for i in range(0, len(octets), width)]
     found = {*rows}
@@ -1781,6 +1795,54 @@ def fullest(slots: Slots, rows: Rates) -> int:
     return max(loads)
 
 
+# ---------------------------------------------------------------- a layer, whatever is copied
+
+
+def check_layer(problem: Problem) -> Shown:
+    """T16, prices bound every placement: With any prices, none negative, of a token sent, of a
+    token received and of a slot, the NICs' bytes at their prices are at least what the cheapest way
+    to hold each expert costs, less the price of all slots.
+
+    The instance is tokens of experts on nodes, slots, and the bytes per second of each node's NICs;
+    a bound is of every placement in the slots and every split of the tokens over it, in seconds.
+    """
+    record, bound, _, meter = problem
+    for key in ("assignment", "flow", "best"):
+        need(key not in record, "a layer's bound is of all plans")
+    instance = fields(record["problem"], "problem", "kind tokens slots tx rx token_bytes")
+    slots, tx, rx = (integers(instance[name], name) for name in ("slots", "tx", "rx"))
+    nodes, bytes_ = len(slots), integer(instance["token_bytes"], "token_bytes")
+    need(nodes > 0 and len(tx) == nodes and len(rx) == nodes, "expected a number per node")
+    tokens = matrix(instance["tokens"], "tokens", width=nodes)
+    by = claimant(record["witness"])
+    if by:
+        return Shown(f"claimed by {by}", None, None)
+    need(kind_of(record["witness"]) == "node prices", "witness: expected node prices or claimed")
+    witness = fields(record["witness"], "witness node prices", "kind recv send slot")
+    recv, send, slot = (integers(witness[name], name) for name in ("recv", "send", "slot"))
+    need(all(len(row) == nodes for row in (recv, send, slot)), "expected a price per node")
+    meter.spend(4 * nodes * nodes * len(tokens))
+    room = sum(map(mul, recv, rx)) + sum(map(mul, send, tx))
+    paid = sum(cheapest(row, recv, send, slot) for row in tokens) - sum(map(mul, slot, slots))
+    need(room > 0, "prices that NICs are not paid at")
+    need(bound * room <= bytes_ * max(paid, 0), f"the prices do not show {bound} s")
+    return Shown("node prices", None, None)
+
+
+def cheapest(tokens: list[int], recv: list[int], send: list[int], slot: list[int]) -> int:
+    """The cheapest way to hold one expert: at a node, and at every other one that does not rather
+    send its tokens there.
+    """
+    ways = []
+    for at, price in enumerate(recv):
+        others = (
+            slot[node] if node == at else min(slot[node], number * (send[node] + price))
+            for node, number in enumerate(tokens)
+        )
+        ways.append(sum(others))
+    return min(ways)
+
+
 # ---------------------------------------------------------------- stages
 
 
@@ -1847,6 +1909,7 @@ PROBLEMS = {
     "fluid": check_fluid,
     "moved": check_moved,
     "split": check_split,
+    "layer": check_layer,
 }
 
 
@@ -1950,6 +2013,8 @@ def read_traffic(problem: dict[str, Any]) -> str:
     named = problem.get("traffic", "")
     well = isinstance(named, str) and re.fullmatch("([0-9a-f]{32})?", named)
     need(bool(well), "traffic: expected a digest of 32 hexadecimal digits")
+    beside = "plan" in problem and "traffic" in problem
+    need(not beside, "traffic beside a plan, whose chunks say what it sends: leave it out")
     return str(named)
 
 

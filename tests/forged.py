@@ -4,7 +4,8 @@ Plans of small fabrics that differ in rates, GPUs, NICs, insides and chunks; of 
 of what it moves and of how long it takes, named by file and digest.  Forgeries take fields of one
 certificate into another, change every field alone and in pairs, and then claim whatever the
 checker says it found, as a forger would.  `falsehood` says what is wrong with a verdict, by
-trying every plan of the file's chunks.
+trying every plan of the file's chunks.  `contradictions` are plan files that say one thing in two
+ways, with digests that are theirs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from railopt import Chunks, Fabric, Plan
+from railopt.base.arrays import Array, save_npz
 from railopt.evidence.certificate import plan_digest
 from railopt.model.inside import Inside
 
@@ -109,7 +111,7 @@ def _of_time(plan: Plan, named: Record) -> Record:
         "kind": "coupled",
         **{"nodes": fabric.nodes, "rails": fabric.rails},
         **{"tx": fabric.tx.tolist(), "rx": fabric.rx.tolist()},
-        **{"plan": named, "traffic": "0" * 32},
+        "plan": named,
     }
     return _record(problem, witness, bound, plan.makespan)
 
@@ -216,6 +218,61 @@ def forgeries(folder: Path, values: int, pairs: int, seed: int) -> Iterator[Reco
             adapted = _adapted(forged, folder)
             if adapted != forged:
                 yield adapted
+
+
+_FLAT = ("src", "dst", "size", "rail", "src_gpu", "dst_gpu", "flow", "offset")
+_ODD = (0, 1, 3, 5, 2**70, -2, True, 2.0, "2", None)  # where there are 2 nodes, 2 rails, 2 GPUs
+
+
+def _arrays_of_other_shapes(arrays: dict[str, Array]) -> Iterator[dict[str, Array]]:
+    for name in _FLAT:
+        column = arrays[name]
+        for odd in (column[:, None], column[None], column[:-1], np.append(column, column[-1:])):
+            yield {**arrays, name: odd}
+        yield {key: array for key, array in arrays.items() if key != name}
+    for name in ("tx", "rx", "send", "recv"):
+        for odd in (arrays[name].reshape(-1), arrays[name].reshape(1, -1), arrays[name][:1]):
+            yield {**arrays, name: odd}
+    yield {name: a.reshape(1, -1) if a.ndim == 2 else a for name, a in arrays.items()}
+    yield {**arrays, "stage": np.zeros((3, 1), np.int32)}
+    yield {**arrays, "targets": np.full((3, 2), 128, np.uint8)}
+
+
+def _arrays_of_other_numbers(arrays: dict[str, Array]) -> Iterator[dict[str, Array]]:
+    for name in ("src_gpu", "dst_gpu"):
+        for gpu in (-1, 4, 3 - int(arrays[name][2]), 2**31 - 1):
+            yield {**arrays, name: np.array([*arrays[name][:2], gpu], np.int32)}
+    for size in (0, -2):
+        yield {**arrays, "size": np.array([4, 4, size])}
+    for name in _FLAT[:6]:
+        yield {**arrays, name: arrays[name].astype(np.float64)}
+        yield {**arrays, name: arrays[name].astype(np.bool_)}
+        yield {**arrays, name: arrays[name].astype(">i8")}
+
+
+def contradictions(folder: Path) -> Iterator[tuple[Path, list[Record]]]:
+    """Plan files that say one thing in two ways, or what no plan says; beside each, certificates
+    that would hold if it did not.
+    """
+    wanted = [each for each in true_ones(folder) if each["problem"]["plan"]["file"] == "a0.npz"]
+    header, arrays = plan_of("a", "0")._content()
+    fabric = header["fabric"]
+    forged = [
+        ({**header, "fabric": {**fabric, key: odd}}, arrays)
+        for key in ("nodes", "rails", "gpus")
+        for odd in _ODD
+    ]
+    forged += [({**header, "fabric": odd}, arrays) for odd in (None, [], {}, {"nodes": 2})]
+    forged += [({**header, "chunk_gpus": odd}, arrays) for odd in _ODD]
+    forged += [(header, odd) for odd in _arrays_of_other_shapes(arrays)]
+    forged += [(header, odd) for odd in _arrays_of_other_numbers(arrays)]
+    for number, (said, columns) in enumerate(forged):
+        file = folder / f"odd{number}.npz"
+        save_npz(file, "plan", said, columns)
+        records = copy.deepcopy(wanted)
+        for record in records:
+            record["problem"]["plan"] = {"file": file.name, "digest": plan_digest(file)}
+        yield file, records
 
 
 def falsehood(record: Record, verdict: Any, folder: Path) -> str:

@@ -14,15 +14,27 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from experiments.emulated_fabric import network
-from experiments.emulated_fabric.cases import OWN, PLAIN, Call, Loads
+from experiments.emulated_fabric.cases import (
+    OWN,
+    PARAMETERS,
+    PLAIN,
+    STAGES,
+    TOKENS,
+    WHOLE,
+    Call,
+    Loads,
+    copies_of,
+)
 from railopt import Fabric
 from railopt.base.errors import BackendError, printable
-from railopt.torch import Groups, RailAllToAll
+from railopt.torch import ExpertLayer, Groups, RailAllToAll, TokenDispatcher
 from railopt.torch.carry import WayCarrier
+from railopt.torch.copies import ExpertSlots
 from railopt.torch.groups import members
 from railopt.torch.routes import Route
 from railopt.torch.ways import Exchange
@@ -88,6 +100,8 @@ class Gpu:
 
     def call(self, call: Call, loads: Loads) -> list[Run]:
         """The runs of a call, which is planned to put `loads` on NICs."""
+        if call.layer is not None:
+            return self._tokens(call) if call.layer.what == TOKENS else self._copies(call)
         send, recv = call.counts[self.rank].tolist(), call.counts[:, self.rank].tolist()
         sent = _rows([(self.rank, d, rows) for d, rows in enumerate(send)], call.width)
         right = _rows([(s, self.rank, rows) for s, rows in enumerate(recv)], call.width)
@@ -98,6 +112,95 @@ class Gpu:
             runs.append(_run(partial(once, out, sent)))
             runs[-1] = runs[-1]._replace(equal=torch.equal(out, right))
         return runs[1:]
+
+    def _tokens(self, call: Call) -> list[Run]:
+        """Tokens to experts; what comes back from experts that do nothing must be what was sent."""
+        layer = call.layer
+        assert layer is not None
+        copies, count = copies_of(call.fabric, layer), len(layer.home)
+        options = {"groups": self._groups, "limit_s": WAIT_S}
+        dispatcher = TokenDispatcher(
+            call.fabric, count, layer.policy, placement=copies, groups=self._groups, limit_s=WAIT_S
+        )
+        slots = ExpertSlots(count, copies)
+        rails = dispatcher.rails = Planned(call.fabric, layer.policy, experts=slots, **options)
+        chosen = torch.from_numpy(layer.chosen[self.rank])
+        width = (call.width - 12) // 4
+        dice = torch.Generator().manual_seed(self.rank)
+        x, ones, runs = (
+            torch.rand((len(chosen), width), generator=dice),
+            torch.ones(chosen.shape),
+            [],
+        )
+
+        def once() -> float:
+            dispatcher.dispatch(x, chosen, ones)
+            return rails.ready
+
+        for _ in range(call.runs + 1):
+            run = _run(once)
+            last = dispatcher._last
+            runs.append(run._replace(equal=torch.equal(dispatcher.combine(last.tokens, last), x)))
+        return runs[1:]
+
+    def prepared(self, call: Call) -> None:
+        """Make the layer of a call, and the process groups of its copies, while every NIC lives.
+        Expert e has e + 1 everywhere.
+        """
+        given = call.layer
+        if given is None or given.what == TOKENS:
+            return
+        size = call.width // 4 * int(np.gcd.reduce(call.counts[call.counts > 0]))
+        os.environ["GLOO_SOCKET_IFNAME"] = "rail0"  # mates of the node are reached over scale-up
+        self._layer = ExpertLayer(
+            call.fabric,
+            [Scaled(e + 1.0, size) for e in np.flatnonzero(given.home == self.rank).tolist()],
+            copies_of(call.fabric, given),
+            given.policy,
+            template=Scaled(0.0, size),
+            groups=self._groups,
+            limit_s=WAIT_S,
+        )
+        os.environ["GLOO_SOCKET_IFNAME"] = "ctl0"
+        self._layer(*_tokens(len(given.home)))  # which waits for the first parameters
+
+    def _copies(self, call: Call) -> list[Run]:
+        """Parameters of experts to their copies, or gradients of copies to their experts, timed by
+        the layer.
+        """
+        assert call.layer is not None
+        tokens = _tokens(len(call.layer.home))
+        measure = self._trans if call.layer.what == PARAMETERS else self._agg
+        return [measure(self._layer, tokens) for _ in range(call.runs + 1)][1:]
+
+    def _trans(self, layer: Any, tokens: tuple[Any, ...]) -> Run:
+        """Parameters sent, and a call that waits for them."""
+        before, out = layer.trans.took_s, []
+
+        def once() -> float:
+            layer.send_parameters()
+            out.append(layer(*tokens))
+            return 0.0
+
+        run, right = _run(once), (tokens[1] + 1.0).expand(-1, 4)
+        took = layer.trans.took_s - before
+        return run._replace(begin=0.0, ready=0.0, end=took, equal=torch.equal(out[0], right))
+
+    def _agg(self, layer: Any, tokens: tuple[Any, ...]) -> Run:
+        """Gradients of copies sent by a backward pass, and waited for."""
+        layer.zero_grad()
+        made, before = layer(*tokens).sum(), layer.agg.took_s
+
+        def once() -> float:
+            made.backward()
+            layer.sum_gradients()
+            return 0.0
+
+        run, ranks = _run(once), self.fabric.nodes * self.fabric.gpus
+        grads = [expert.values.grad for expert in layer.experts]
+        equal = all(bool((g[:4] == ranks).all() and not g[4:].any()) for g in grads)
+        took = layer.agg.took_s - before
+        return run._replace(begin=0.0, ready=0.0, end=took, equal=equal)
 
     def _plain(self, how: str, recv: list[int], send: list[int]) -> Once:
         """PyTorch's own all-to-all, or the same bytes with every receive posted first."""
@@ -114,16 +217,31 @@ class Gpu:
 
     def _railed(self, call: Call, loads: Loads) -> Once:
         """Along planned rails; the plan has to be the one that was predicted from."""
-        rails = Planned(call.fabric, call.how, groups=self._groups, limit_s=WAIT_S)
+        whole = call.how.endswith(WHOLE)
+        made = RailAllToAll if whole else Planned
+        rails = made(call.fabric, call.policy, groups=self._groups, limit_s=WAIT_S)
+        rails.stages(call.how.endswith(STAGES))
         recv, send = call.counts[:, self.rank].tolist(), call.counts[self.rank].tolist()
 
         def once(out: Any, sent: Any) -> float:
-            rails.all_to_all_single(out, sent, recv, send, counts=call.counts)
+            begin = time.monotonic()
+            rails.all_to_all_single(out, sent, recv, send, counts=None if whole else call.counts)
             if rails.last is None or (rails.last.sent != loads.sent[self.node]).any():
                 raise BackendError("this GPU has another plan than the one predicted from")
-            return rails.ready
+            return begin if whole else rails.ready
 
         return once
+
+
+class Scaled(torch.nn.Module):  # type: ignore[misc]
+    """An expert of `size` numbers that multiplies each row by the first of them."""
+
+    def __init__(self, value: float, size: int) -> None:
+        super().__init__()
+        self.values = torch.nn.Parameter(torch.full((size,), value))
+
+    def forward(self, rows: Any) -> Any:
+        return rows * self.values[: rows.shape[1]]
 
 
 class Planned(RailAllToAll):
@@ -156,6 +274,11 @@ def _run(once: Callable[[], float]) -> Run:
         for side in ("sent", "received")
     ]
     return Run(begin, ready, end, moved[0], moved[1], False)
+
+
+def _tokens(experts: int) -> tuple[Any, Any, Any]:
+    """A token of ones for every expert, its expert, its weight."""
+    return torch.ones((experts, 4)), torch.arange(experts)[:, None], torch.ones((experts, 1))
 
 
 def _rows(messages: list[tuple[int, int, int]], width: int) -> Any:

@@ -1,7 +1,7 @@
 """PyTorch's all-to-all and planned ones on a rail fabric out of network namespaces: bytes of each
 NIC from its counters against the plan, and ratios of times against what the plan predicts.
 
-    python experiments/emulated_fabric/run.py [--full] [--out DIR]     # as root, with PyTorch
+    python experiments/emulated_fabric/run.py [--full | --layer] [--out DIR]   # as root, with torch
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, figure, finish, goal
 from experiments.emulated_fabric import network
-from experiments.emulated_fabric.cases import PLAIN, Case, cases, check_bounds, seconds
+from experiments.emulated_fabric.cases import PLAIN, WHOLE, Case, cases, check_bounds, seconds
 from railopt.base.errors import RailoptError
 from railopt.base.extras import need
 from railopt.base.tables import table
@@ -29,11 +29,12 @@ RATIO, BYTES, WRONG = (
     "bytes of a NIC without headers, over the plan",
     "runs with a wrong byte",
 )
+IDLE = "even traffic, healthy NICs: a whole call over all_to_all_single"
 COLUMNS = (
     *("traffic", "a NIC", "all-to-all", "busiest NIC", "planning"),
     *("seconds", "predicted", "faster", "predicted", "of predicted"),
 )
-LEAST = 64 << 10  # bytes of a NIC below which heads of messages weigh too much
+LEAST = 256 << 10  # bytes of a NIC below which heads of messages weigh too much
 
 
 def check_machine() -> None:
@@ -52,6 +53,7 @@ def measure(chosen: list[Case], spec: dict[str, Any]) -> list[dict[str, Any]]:
         print(f"{len(ranks.processes)} processes in namespaces of their own", file=sys.stderr)
         for case in chosen:
             nic = (spec["nic"][0], spec["nic"][1])
+            ranks.tell("prepared", case.call)
             with nullcontext() if case.share == 1 else ranks.fault(nic, case.share):
                 rows.append(row(case, ranks.tell("call", case.call, case.loads), spec))
             print(f"  {case.traffic}, {case.fault}, {case.call.how}: done", file=sys.stderr)
@@ -100,6 +102,14 @@ def compared(rows: list[dict[str, Any]]) -> None:
         each["beside"] = base["how"]
         each["faster_predicted"] = base["predicted_s"] / each["predicted_s"]
         each["faster_measured"] = base["measured_s"] / each["measured_s"]
+
+
+def idle(rows: list[dict[str, Any]]) -> list[float]:
+    """Where nothing is to gain: seconds of whole calls over those of PyTorch's own."""
+    even = {
+        e["how"]: e["measured_s"] for e in rows if (e["traffic"], e["fault"]) == ("even", "none")
+    }
+    return [took / even[PLAIN] for how, took in even.items() if how.endswith(WHOLE)]
 
 
 def shown(rows: list[dict[str, Any]]) -> None:
@@ -151,7 +161,9 @@ def draw(made: Any, rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    folder, spec, expected, args = arguments(__file__, __doc__)
+    folder, spec, expected, args = arguments(
+        __file__, __doc__, layer="4 x 4: a layer's tokens, parameters and gradients, and stages"
+    )
     try:
         check_machine()
         chosen = list(cases(spec))
@@ -174,6 +186,7 @@ def main() -> int:
         ],
         BYTES: [share for each in ours for share in each["bytes_over_plan"]],
         WRONG: sum(each["wrong"] for each in rows),
+        IDLE: idle(rows),
     }
     own = [goal(expected, name, values) for name, values in figures.items()]
     figure(Path(args.out) / "fabric.svg", lambda made: draw(made, rows), height=len(rows) / 4 + 1)

@@ -18,7 +18,7 @@ from experiments.fast_common import MB
 from railopt import Fabric, Traffic
 from railopt.base.dice import Dice
 from railopt.base.tables import table
-from railopt.model.sources import traffic_from
+from railopt.model.workloads import traffic_from
 from railopt.schedule import modelled, synthesise
 from railopt.schedule.report import timed
 

@@ -26,7 +26,7 @@ from railopt import Fabric, Plan, plan
 from railopt.base.errors import BackendError, RailoptError
 from railopt.base.tables import table
 from railopt.base.units import PS_PER_S
-from railopt.model.sources import traffic_from
+from railopt.model.workloads import traffic_from
 from railopt.sim import Assumptions, simulate
 
 HERE = Path(__file__).resolve().parent

@@ -20,7 +20,7 @@ from experiments.rails_packet_level import peer
 from railopt import POLICIES, Chunks, Fabric, Plan, Traffic, plan
 from railopt.base.dice import falling
 from railopt.base.units import parse_bytes
-from railopt.model.sources import traffic_from
+from railopt.model.workloads import traffic_from
 from railopt.sim import Assumptions, simulate
 from railopt.sim.assumptions import ROCE_INCAST
 

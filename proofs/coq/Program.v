@@ -5,6 +5,7 @@
     because [railopt/checker.py] checks them, and no proof needs them. *)
 From Coq Require Import Arith NArith QArith Lia Lqa List Bool Permutation Mergesort Orders.
 From Rails Require Import Hot Copies QSums Jobs Counting Weights Cover Certificate Fluid Joint Loads Units Staged.
+From Rails Require Layer.
 From Rails Require Capacity Fast Spare.
 Import ListNotations.
 Open Scope N_scope.
@@ -728,7 +729,8 @@ Inductive instance :=
 | Bytes_between (M R : nat) (tx rx demand : list (list N))
 | Units_between (M R : nat) (gpus : N) (tx rx : list (list N)) (near : list N) (us : list unit_) (within : frac)
 | Stages_of (n : nat) (demand : list (list N))
-| Tokens_on (counts holds spare : list N) (node : option (list N)).
+| Tokens_on (counts holds spare : list N) (node : option (list N))
+| Layer_on (tokens : list (list N)) (slots tx rx : list N) (bytes : N).
 
 Inductive evidence :=
 | Of_jobs (w : reason)
@@ -738,7 +740,8 @@ Inductive evidence :=
 | Of_whole (send recv : list (list N))
 | Of_moves (every_way : bool) (unit : positive) (send recv : list (list N))
 | Of_line (s : side) (k : nat)
-| Of_slots (w : copies).
+| Of_slots (w : copies)
+| Of_node_prices (recv send slot : list N).
 
 (** what a plan file says of its nodes: how many GPUs each has, of each rail those near it unless they are in the usual
     order, and its chunks as units of GPUs *)
@@ -761,8 +764,8 @@ Inductive solution :=
 | In_stages (stages : list (list transfer))
 | Shared (shares : list Copies.share).
 
-(** nothing is faster than [b]; of units, nothing within the time moves fewer bytes; of stages, none are shorter;
-    of tokens, some GPU has as many *)
+(** nothing is faster than [b], of a layer whatever is copied; of units, nothing within the time moves fewer bytes;
+    of stages, none are shorter; of tokens, some GPU has as many *)
 Definition bounded (i : instance) (b : Q) : Prop :=
   match i with
   | Jobs_on speeds sizes => jobs_bounded speeds sizes b
@@ -771,6 +774,7 @@ Definition bounded (i : instance) (b : Q) : Prop :=
   | Units_between M R gpus tx rx near us within => units_bounded M R gpus tx rx near us (fst within) (snd within) b
   | Stages_of n demand => stages_bounded n demand b
   | Tokens_on counts holds spare node => split_bounded counts holds spare node b
+  | Layer_on tokens slots tx rx bytes => Layer.layer_bounded tokens slots tx rx bytes b
   end.
 
 (** the solution takes [time]; of units, it moves so many bytes; of stages, their lengths add up to so many;
@@ -801,6 +805,7 @@ Definition well_formed (i : instance) : bool :=
   | Stages_of n demand => (0 <? n)%nat && shaped n n demand && same_rates demand (blanked 0 demand)
   | Tokens_on counts holds spare node =>
       negb (nothing holds) && same_gpus holds spare node && (fold_left N.lor holds 0 =? N.ones (size_of counts))
+  | Layer_on tokens slots tx rx _ => negb (nothing slots) && negb (nothing tokens) && Layer.layer_formed tokens slots tx rx
   end.
 
 Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
@@ -818,13 +823,14 @@ Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
   | Stages_of n demand, Of_line s k => check_line n demand s k p q
   | Tokens_on counts holds spare node, Of_slots w =>
       check_split counts holds spare node (largest_first (table counts) w) p q
+  | Layer_on tokens slots tx rx bytes, Of_node_prices u v w => Layer.check_layer tokens slots tx rx bytes u v w p q
   | _, _ => false
   end.
 
 Lemma shows_sound i e p q : shows i e p q = true -> bounded i (Z.of_N p # q).
 Proof.
-  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node],
-    e as [w|s k w|sends recvs|a b|a b|every_way unit a b|s k|w];
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node|tokens slots tx rx bytes],
+    e as [w|s k w|sends recvs|a b|a b|every_way unit a b|s k|w|u v w];
     cbn [shows bounded]; try discriminate.
   - apply T7_jobs.
   - apply check_side_sound.
@@ -835,6 +841,7 @@ Proof.
   - intros H. apply andb_prop in H. destruct H as [_ H]. destruct every_way; [eapply T14_moved_every|eapply T14_moved_prices]; eauto.
   - apply T13_bound.
   - apply T15_split.
+  - apply Layer.T16_layer.
 Qed.
 
 Definition same_chunk (c d : chunk) : bool := (src c =? src d)%nat && (dst c =? dst d)%nat && (size c =? size d).
@@ -918,7 +925,7 @@ Qed.
 
 Lemma reaches_sound i s v : reaches i s v = true -> attained i s (time_of v).
 Proof.
-  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node],
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node|tokens slots tx rx bytes],
     s as [rail|f|unit parcels rail|stages|shares];
     cbn [reaches attained]; try discriminate.
   - apply T7_assignment.

@@ -170,25 +170,56 @@ type t = { file : file; digest : string; header : (string * Json.t) list; text :
            arrays : (string * items) list }
 
 let column plan_text arrays name =
-  match List.assoc_opt name arrays with
-  | None -> wrong ("a plan without " ^ name)
-  | Some items -> (count items, value plan_text items)
+  let items = List.assoc name arrays in
+  (count items, value plan_text items)
 
 let listed (n, get) =
   let rec from i rest = if i < 0 then rest else from (i - 1) (get i :: rest) in
   from (n - 1) []
 
 let table text arrays name =
-  match List.assoc_opt name arrays with
-  | Some ({ shape = [ height; width ]; _ } as items) when height > 0 && width > 0 ->
+  match List.assoc name arrays with
+  | { shape = [ height; width ]; _ } as items ->
       let get = value text items in
       List.init height (fun k -> List.init width (fun n -> get ((k * width) + n)))
   | _ -> wrong "expected a table [node, rail]"
 
+(* What a plan says twice it says alike: nodes, rails, chunks, and the nodes of GPUs. *)
+let need_coherent text header arrays =
+  let fabric = match List.assoc_opt "fabric" header with
+    | Some (Json.Obj fabric) -> fabric
+    | _ -> wrong "a plan without a fabric" in
+  let number name pairs = match List.assoc_opt name pairs with
+    | Some (Json.Int n) when Z.sign n > 0 && Z.fits_int n -> Z.to_int n
+    | _ -> wrong (name ^ " of the plan: expected a whole number in its range") in
+  let shape name = match List.assoc_opt name arrays with
+    | Some items -> items.shape
+    | None -> wrong ("a plan without " ^ name) in
+  let need name form = if shape name <> form then wrong (name ^ " of another shape") in
+  let form = [ number "nodes" fabric; number "rails" fabric ] in
+  List.iter (fun name -> need name form) [ "tx"; "rx"; "send"; "recv" ];
+  let gpus = number "chunk_gpus" header in
+  if number "gpus" fabric <> gpus && gpus <> 1 then
+    wrong "chunks of other GPUs than those of the fabric";
+  let many = List.fold_left ( * ) 1 (shape "size") in
+  let columns = [ "size"; "src"; "dst"; "rail"; "src_gpu"; "dst_gpu"; "flow"; "offset" ] in
+  List.iter (fun name -> need name [ many ]) columns;
+  let optional name form = if List.mem_assoc name arrays then need name form in
+  optional "stage" [ many ];
+  optional "targets" [ many; ((gpus - 1) / 8) + 1 ];
+  let lie ends here =
+    let end_of = value text (List.assoc ends arrays) in
+    let node_of = value text (List.assoc here arrays) and gpus = Z.of_int gpus in
+    for i = 0 to many - 1 do
+      if not (Z.equal (Z.div (end_of i) gpus) (node_of i)) then
+        wrong "GPUs in other nodes than their chunks"
+    done in
+  lie "src_gpu" "src";
+  lie "dst_gpu" "dst"
+
 let chunks text arrays =
-  let (n, src), (m, dst), (l, size) =
+  let (n, src), (_, dst), (_, size) =
     (column text arrays "src", column text arrays "dst", column text arrays "size") in
-  if n <> m || n <> l then wrong "chunks: columns of different lengths";
   let rec from i rest =
     if i < 0 then rest else from (i - 1) (chunk_of (src i) (dst i) (size i) :: rest) in
   from (n - 1) []
@@ -236,6 +267,7 @@ let read path =
     wrong "expected a plan of version 1";
   let digest = digest_of text (List.remove_assoc "digest" header) arrays in
   if field "digest" <> Some (Json.Str digest) then wrong "the content does not match its digest";
+  need_coherent text header arrays;
   let table, column = (table text arrays, fun name -> listed (column text arrays name)) in
   let time = match field "makespan" with
     | Some (Json.Str text) -> reduced text
@@ -246,12 +278,14 @@ let read path =
       file_send = column "send"; file_recv = column "recv"; file_inner = None } in
   { file; digest; header; text; arrays }
 
-(* Whether two plans say the same of their chunks, by column, and of their fabric's rates. *)
+(* Whether two plans say the same of their chunks, by column, and of their fabric. *)
 let same_chunks a b =
   let planned = [ "rail"; "stage"; "send"; "recv" ] in
-  let identity { text; arrays; _ } =
+  let identity { text; arrays; header; _ } =
+    let said name = Json.dumped (List.assoc name header) in
+    (said "chunk_gpus", said "fabric",
     List.filter (fun (name, _) -> not (List.mem name planned)) arrays
     |> List.map (fun (name, { item; shape_text; data; _ }) ->
         (name, item, shape_text, String.sub text data.at data.length))
-    |> List.sort compare in
+    |> List.sort compare) in
   identity a = identity b

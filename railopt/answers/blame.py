@@ -9,7 +9,8 @@ exactly and in this order:
                most, the placement: what it hosts draws the bytes
     slow       what the NIC needs more because it is slower than the middle rate, or what any plan
                needs more at the rates that the fabric has, whichever is more
-    plan       from there to what the plan needs at this NIC
+    plan       from there to what the plan needs at this NIC; `spread` where there is no plan: its
+               node's bytes lie unevenly on its NICs
     headers    of packets, where ports were counted: the same share at every NIC
     diverted   bytes that were planned for other rails of the node, which carried less: a fault
                moves them, and nothing but the rail of a chunk
@@ -67,6 +68,7 @@ CAUSES = {
     "rail order)",
     "slow": "a slow NIC",
     "plan": "the plan",
+    "spread": "the spread of its node's bytes, which lie unevenly on the NICs",
     "placement": "the placement: what one node hosts draws more bytes than other nodes do",
     "traffic": "the traffic: one node has more to send than other nodes",
 }
@@ -251,7 +253,8 @@ def blame_counted(counted: Counted, measured: Fabric | None = None) -> Blame:
     nics.sort(key=lambda nic: nic.time, reverse=True)
     bound = _least(fabric, sides)[0]
     needed = Least(*_least(healthy(fabric), sides), bound, total)
-    terms = _terms(fabric, nics[0], Fraction(1), needed)
+    found = _terms(fabric, nics[0], Fraction(1), needed)
+    terms = {"spread" if name == "plan" else name: term for name, term in found.items()}
     return Blame(fabric, nics, terms, bound, Fraction(1), _hints(fabric, counted, rates))
 
 

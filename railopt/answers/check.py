@@ -38,8 +38,8 @@ from railopt.evidence.verified import NAME, installed
 from railopt.evidence.verified import check as check_verified
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.model.sources import is_file, traffic_from
 from railopt.model.traffic import Traffic
+from railopt.model.workloads import is_file, traffic_from
 
 if TYPE_CHECKING:
     from railopt.schedule import Schedule
@@ -251,8 +251,7 @@ def _certificate(
     problem = certificate.problem
     if "plan" in problem:
         plan = Plan.read(folder / problem["plan"]["file"], problem["plan"]["digest"])
-        whole = _traffic(traffic, plan.fabric)
-        missed = plan.misses(whole) or _other_name(certificate, whole, traffic)
+        missed = plan.misses(_traffic(traffic, plan.fabric))
         return _held(verdict, missed, f"its plan sends every byte of {_name(traffic)} once")
     if problem["kind"] in ("local", "split"):
         what = "one list of sizes" if problem["kind"] == "local" else "tokens on GPUs"
@@ -306,9 +305,9 @@ def _other_traffic(certificate: Certificate, between: Traffic, given: Given) -> 
     return _other_name(certificate, between, given) or _uncut(problem, between)
 
 
-def _other_name(certificate: Certificate, traffic: Traffic, given: Given) -> str:
+def _other_name(certificate: Certificate, between: Traffic, given: Given) -> str:
     """That a certificate names another traffic, in words; "" if it names this one or none."""
-    if not certificate.traffic or certificate.traffic == between_nodes(traffic).digest:
+    if not certificate.traffic or certificate.traffic == between.digest:
         return ""
     return f"it names another traffic than {_name(given)}: {certificate.traffic}"
 

@@ -44,6 +44,12 @@ class Cost(NamedTuple):
             return None
         return gap_between(self.degraded, self.healthy)
 
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values: times and ratios as "p/q"."""
+        times = ("healthy", "degraded", "cost", "kept")
+        texts = {name: _text(getattr(self, name)) for name in times}
+        return {"policy": self.policy, **texts, "why": self.why}
+
 
 class Comparison(NamedTuple):
     """Policies on both fabrics, against the bounds of each.
@@ -63,16 +69,21 @@ class Comparison(NamedTuple):
     names: tuple[str, ...] = ()
 
     @property
+    def limits(self) -> Cost:
+        """Both bounds, as if a policy attained them."""
+        healthy, degraded = (
+            None if bound is None else bound.value for bound in (self.healthy, self.degraded)
+        )
+        return Cost("bound", healthy, degraded, None)
+
+    @property
     def least_cost(self) -> Fraction | None:
         """The degraded bound over the healthy one, minus 1."""
-        if self.healthy is None or self.degraded is None:
-            return None
-        return gap_between(self.degraded.value, self.healthy.value)
+        return self.limits.cost
 
     def best(self, name: str) -> Cost | None:
-        """The policy that is fastest on a fabric, "healthy" or "degraded"; the first of several."""
-        known = [cost for cost in self.costs if getattr(cost, name) is not None]
-        return min(known, key=lambda cost: getattr(cost, name), default=None)
+        """As `fastest`."""
+        return fastest(self.costs, name)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: times and ratios as "p/q"."""
@@ -85,16 +96,7 @@ class Comparison(NamedTuple):
             "degraded_bound": None if self.degraded is None else str(self.degraded.value),
             "least_cost": _text(self.least_cost),
             "best": {name: cost and cost.policy for name, cost in best.items()},
-            "policies": [
-                {
-                    "policy": cost.policy,
-                    **{name: _text(getattr(cost, name)) for name in ("healthy", "degraded")},
-                    "cost": _text(cost.cost),
-                    "kept": _text(cost.kept),
-                    "why": cost.why,
-                }
-                for cost in self.costs
-            ],
+            "policies": [cost.as_dict() for cost in self.costs],
         }
 
 
@@ -144,6 +146,28 @@ def compare(
         (healthy.rails, degraded.rails),
         tuple(named.nic_name(*nic) for nic in nics) if named.hosts or named.devices else (),
     )
+
+
+def added_up(found: Sequence[Comparison]) -> tuple[list[Cost], Cost]:
+    """Of several traffics on the same fabrics, one after the other: the policies' times, and the
+    bounds, added up; None where one of them is.
+    """
+    policies = zip(*(one.costs for one in found), strict=True)
+    return [_sum(costs) for costs in policies], _sum([one.limits for one in found])
+
+
+def _sum(costs: Sequence[Cost]) -> Cost:
+    healthy, degraded, kept = [
+        None if None in each else sum((time for time in each if time is not None), Fraction(0))
+        for each in zip(*((cost.healthy, cost.degraded, cost.kept) for cost in costs), strict=True)
+    ]
+    return Cost(costs[0].policy, healthy, degraded, kept)
+
+
+def fastest(costs: Sequence[Cost], name: str) -> Cost | None:
+    """The policy that is fastest on a fabric, "healthy" or "degraded"; the first of several."""
+    known = [cost for cost in costs if getattr(cost, name) is not None]
+    return min(known, key=lambda cost: getattr(cost, name), default=None)
 
 
 def _with_names(healthy: Fabric, degraded: Fabric) -> Fabric:

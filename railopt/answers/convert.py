@@ -19,9 +19,9 @@ from railopt.base.errors import InputError, printable
 from railopt.base.units import format_bytes
 from railopt.model.fabric import Fabric, described
 from railopt.model.plan import Plan
-from railopt.model.sources import traffic_from
 from railopt.model.topology import describes_node
 from railopt.model.traffic import Traffic
+from railopt.model.workloads import traffic_from
 
 FABRICS = (".toml", ".topo")
 PICTURES = (".svg", ".png", ".pdf", ".html")

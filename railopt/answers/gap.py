@@ -223,11 +223,11 @@ def _planned(
     """
     from railopt.solver.coupled.race import Progress
 
-    began, value, plans = time.perf_counter(), None, list[Plan]()
+    value, plans = None, list[Plan]()
 
     def tell(bound: Fraction | None, stage: str) -> None:
         if report is not None:
-            report(Progress(time.perf_counter() - began, value, bound, stage))
+            report(Progress(value, bound, stage))
 
     tell(None, "chunks")
     chunks = traffic.chunks(size)

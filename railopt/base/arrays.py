@@ -355,7 +355,7 @@ def say_large(path: str | os.PathLike[str]) -> None:
         say(f"{printable(path)} has {size / 1e9:.1f} GB: it takes 3 to 5 times as much memory")
 
 
-def load_npz(
+def read_npz(
     path: str | os.PathLike[str], kind: str, content: str | None = None
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Header and arrays of a railopt `.npz` of this kind, its digest verified, and compared with
@@ -391,7 +391,7 @@ def load_npz(
     return header, arrays
 
 
-def load_npy(path: str | os.PathLike[str]) -> Array:
+def read_npy(path: str | os.PathLike[str]) -> Array:
     """The array of a `.npy` file, mapped and not read: a shape that the file has no bytes for is
     refused by its length.
     """

@@ -8,8 +8,9 @@
 
 A kernel is the same function either way, so its results are the same, as long as it counts in
 int64 or float64 (numpy keeps narrow types where numba widens them), sorts stably and draws from
-`railopt.base.draws`.  numba is used through its documented decorators alone; where it is missing,
-or fails, kernels stay plain Python.
+`railopt.base.draws`.  Where numpy does the same in a few lines over whole arrays, Python runs that
+instead: `@kernel(numpy=other)`, `@part(numpy=other)`.  numba is used through its documented
+decorators alone; where it is missing, or fails, kernels stay plain Python.
 
 RAILOPT_COMPILE says when: `auto` (as below), `always` (at the first call), `never`.  With `auto` a
 kernel is compiled once interpreting has cost about as much as compiling it would, or at once where
@@ -39,7 +40,7 @@ import numpy as np
 
 from railopt.base.errors import InputError, say
 
-__all__ = ["compile_mode", "compiling_s", "kernel", "part"]
+__all__ = ["PASSES_S", "compile_mode", "compiling_s", "kernel", "part"]
 
 MODES = ("auto", "always", "never")
 
@@ -47,7 +48,9 @@ MODES = ("auto", "always", "never")
 # about 0.3 s, loading a kernel from its cache 0.05 s, compiling one 1 to 3 s.
 IMPORT_S, LOAD_S, COMPILE_S = 0.3, 0.05, 1.5
 NO_CACHE = "numba's cache can't be used"
-ELEMENT_S = 3e-5  # a kernel that is interpreted takes about so long per element of its arrays
+# CPU seconds that interpreting takes per element of a call's arrays: of a kernel that looks at
+# each many times, of one that passes over them a few times, and of numpy
+ELEMENT_S, PASSES_S, NUMPY_S = 3e-5, 3e-6, 1e-7
 
 _parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # compiled with their callers
 # of all kernels: CPU seconds spent on interpreting, wall seconds on compiling and loading; and
@@ -72,23 +75,34 @@ def compiling_s() -> float:
     return float(_totals["compiling"])
 
 
-def part(function: Any = None, **options: Any) -> Any:
-    """Have kernels call `function`; `options` are those of `numba.extending.register_jitable`."""
-    if function is None:
-        return lambda given: part(given, **options)
-    _callable_from_kernels(function, function, options)
-    return function
-
-
-def kernel(function: Any = None, **options: Any) -> Any:
-    """Have Python call `function` by way of whatever is cheaper, interpreter or compiled code.
-
-    `options` are those of `numba.njit`.  Arguments are given by position.  `plain` of what is
-    returned is the function itself, which takes arrays of Python's integers too.
+def part(function: Any = None, *, numpy: Any = None, **options: Any) -> Any:
+    """Have kernels call `function`, Python that or `numpy`, which does the same and whose `plain`
+    is the function; `options` are those of `numba.extending.register_jitable`.
     """
     if function is None:
-        return lambda given: kernel(given, **options)
-    state = _Kernel(function, options)
+        return lambda given: part(given, numpy=numpy, **options)
+    called = numpy or function
+    called.plain = function
+    _callable_from_kernels(called, function, options)
+    return called
+
+
+def kernel(
+    function: Any = None, *, numpy: Any = None, element_s: float | None = None, **options: Any
+) -> Any:
+    """Have Python call `function` by way of whatever is cheaper, interpreter or compiled code.
+
+    numpy       what Python runs instead while it interprets, if that is faster
+    element_s   CPU seconds that the interpreter takes per element of the arguments' arrays
+    options     those of `numba.njit`
+
+    Arguments are given by position.  `plain` of what is returned is the function itself, which
+    takes arrays of Python's integers too.
+    """
+    if function is None:
+        return lambda given: kernel(given, numpy=numpy, element_s=element_s, **options)
+    element_s = element_s or (NUMPY_S if numpy else ELEMENT_S)
+    state = _Kernel(function, numpy or function, element_s, options)
 
     @wraps(function)
     def call(*args: Any) -> Any:
@@ -105,14 +119,17 @@ def kernel(function: Any = None, **options: Any) -> Any:
 class _Kernel:
     """A function, what interpreting it has cost so far, and its compiled form once there is one."""
 
-    def __init__(self, function: FunctionType, options: dict[str, Any]) -> None:
+    def __init__(
+        self, function: FunctionType, python: Any, element_s: float, options: dict[str, Any]
+    ) -> None:
         self.function, self.options = function, options
+        self._python, self._element_s = python, element_s
         self.compiled: Callable[..., Any] | None = None
         self._jitted: Any = None
         self._spent_s = 0.0  # CPU time
 
     def _plain(self, *args: Any) -> Any:
-        return _unboxed(self.function(*args))
+        return _unboxed(self._python(*args))
 
     def interpret(self, args: tuple[Any, ...]) -> Any:
         """Run the function as plain Python, and count what it takes."""
@@ -129,7 +146,7 @@ class _Kernel:
         mode = compile_mode()
         if mode != "auto":
             return mode == "always"
-        coming_s = ELEMENT_S * sum(map(_elements, args))
+        coming_s = self._element_s * sum(map(_elements, args))
         spent_s = _totals["interpreted"] + coming_s
         if spent_s < (LOAD_S if "numba" in sys.modules else IMPORT_S):
             return False
@@ -179,6 +196,7 @@ class _Kernel:
             numba = _numba()
             try:
                 self._jitted = numba.njit(cache=_totals["cache"], **self.options)(self.function)
+                _say_if_elsewhere(getattr(self._jitted.stats, "cache_path", None))
             except (OSError, RuntimeError) as error:
                 _give_up_cache(error)
                 self._jitted = numba.njit(**self.options)(self.function)
@@ -277,8 +295,7 @@ def _register(name: Any, function: Callable[..., Any], options: dict[str, Any]) 
     from numba.extending import overload
 
     kept = {key: value for key, value in options.items() if key != "nogil"}
-    inline = kept.pop("inline", "never")
-    overload(name, jit_options=kept, strict=False, inline=inline)(lambda *args, **kwargs: function)
+    overload(name, jit_options=kept, strict=False)(lambda *args, **kwargs: function)
 
 
 def _numba() -> Any:
@@ -308,6 +325,18 @@ def _failed_to_compile(jitted: Any, args: tuple[Any, ...], error: Exception) -> 
     if isinstance(error, OSError | numba.NumbaError):
         return True
     return tuple(map(numba.typeof, args)) not in jitted.signatures
+
+
+def _say_if_elsewhere(folder: str | None) -> None:
+    """numba takes another folder without a word where it can't make the one that was asked for."""
+    asked = os.environ.get("NUMBA_CACHE_DIR")
+    if asked and folder and not Path(folder).absolute().is_relative_to(Path(asked).absolute()):
+        _say_once(f"NUMBA_CACHE_DIR={asked} can't be used: numba keeps kernels elsewhere")
+
+
+@cache
+def _say_once(text: str) -> None:
+    say(text)
 
 
 def _give_up_cache(error: Exception) -> None:

@@ -35,7 +35,6 @@ MEMORY = 2 << 30  # bytes of data that a child may hold
 SPARE_S = 0.3  # how much earlier than its limit it is asked to stop
 GRACE_S = 1.0  # after its limit, before it is killed
 PR_SET_PDEATHSIG = 1
-THREADS = "RAILOPT_THREADS"  # how many a solver may use, where the environment says it
 SAID = 300  # characters of a child's last words that are passed on
 
 

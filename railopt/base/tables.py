@@ -12,55 +12,15 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
 
 from railopt.base.errors import InputError, did_you_mean, printable
-from railopt.base.units import format_bytes, format_rate, format_time, parse_bytes
+from railopt.base.units import Quantity, parse_bytes, size
 
 Rows = Sequence[Sequence[Any]]
 Left = int | Sequence[bool]  # how many columns stand to the left, or for each whether it does
 LEAST = 8  # characters of a column that is made narrower
-
-
-class Quantity(str):
-    """A number as people read it; `value` is the number itself, None where there is none, in
-    `unit`: "s", "B", "B/s" or "", which is none or the one that the column names.
-    """
-
-    value: float | None
-    unit: str
-
-    def __new__(cls, text: str, value: float | None, unit: str = "") -> Quantity:
-        made = super().__new__(cls, text)
-        made.value = value
-        made.unit = unit
-        return made
-
-
-def duration(seconds: Fraction | int) -> Quantity:
-    """Seconds, as `12.3us`."""
-    return Quantity(format_time(seconds), float(seconds), "s")
-
-
-def size(count: int) -> Quantity:
-    """Bytes, as `256KiB`."""
-    return Quantity(format_bytes(count), count, "B")
-
-
-def rate(bytes_per_s: Fraction | int) -> Quantity:
-    """Bytes per second, as `400Gb/s`."""
-    return Quantity(format_rate(int(bytes_per_s)), float(bytes_per_s), "B/s")
-
-
-def percent(gap: Fraction | None) -> Quantity:
-    """A gap as a percentage, three significant digits; an exact zero says so.  Where there is none
-    it is a dash, and empty in CSV.
-    """
-    if gap is None:
-        return Quantity("-", None)
-    return Quantity("0" if gap == 0 else f"{float(gap) * 100:.3g}", float(gap * 100))
 
 
 def pick(columns: Sequence[str], names: Sequence[str]) -> list[int]:
@@ -175,32 +135,51 @@ _SIZE = re.compile(r"\d{1,12}(B|[KMGT]i?B)", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII)
 
 
-def _latex_column(name: str, cells: Sequence[Any], to_left: bool) -> tuple[str, list[str]]:
+def _latex_columns(name: str, cells: Sequence[Any], to_left: bool) -> list[tuple[str, list[str]]]:
     """How siunitx aligns a column, and its cells below its head: numbers of one unit, if that is
-    what they are.
+    what they are.  Where rows have several units these are a column of their own.
     """
     cells = [cell if isinstance(cell, Quantity) else _size(cell) for cell in cells]
     numbers = [_number(cell) for cell in cells]
     units = {cell.unit for cell in cells if isinstance(cell, Quantity) and cell.value is not None}
     words = [cell for cell, number in zip(cells, numbers, strict=True) if number is None]
     known = [number for number in numbers if number is not None]
-    if to_left or not known or len(units) > 1 or any(str(word) not in ("", "-") for word in words):
-        return "l" if to_left else "r", [_latex_cell(name), *map(_latex_cell, cells)]
-    scales = _SCALES.get("".join(units), [(1.0, "")])
-    largest = max(map(abs, known))
-    scale, unit = next((pair for pair in scales if largest >= pair[0]), scales[-1])
+    if len(units) > 1:
+        return _mixed(name, cells)
+    named = any(str(word) not in ("", "-") for word in words)
+    if to_left or not known or (named and not any(units)):
+        return [("l" if to_left else "r", [_latex_cell(name), *map(_latex_cell, cells)])]
+    scale, unit = _scaled(max(map(abs, known)), "".join(units))
     head = f"{_latex_cell(name)} (\\unit{{{unit}}})" if unit else _latex_cell(name)
-    shown = [
-        f"{{{_latex_cell(cell)}}}"
-        if number is None
-        else f"{number / scale:.4g}"
-        if unit
-        else str(cell)
-        if _NUMBER.fullmatch(str(cell))
-        else f"{number:.6g}"
-        for cell, number in zip(cells, numbers, strict=True)
-    ]
-    return "S", [f"{{{head}}}", *shown]
+    shown = [_latex_number(cell, scale if unit else None) for cell in cells]
+    return [("S", [f"{{{head}}}", *shown])]
+
+
+def _mixed(name: str, cells: Sequence[Any]) -> list[tuple[str, list[str]]]:
+    """Numbers and words, and beside them the unit of each number."""
+    values, units = [f"{{{_latex_cell(name)}}}"], ["unit"]
+    for cell in cells:
+        number = _number(cell)
+        scale, unit = _scaled(abs(number or 0), cell.unit if isinstance(cell, Quantity) else "")
+        values.append(_latex_number(cell, scale if unit else None))
+        units.append(f"\\unit{{{unit}}}" if unit and number is not None else "")
+    return [("S", values), ("l", units)]
+
+
+def _latex_number(cell: Any, scale: float | None) -> str:
+    """A number over a scale, or as it is where there is none; words in braces."""
+    number = _number(cell)
+    if number is None:
+        return f"{{{_latex_cell(cell)}}}"
+    if scale is not None:
+        return f"{number / scale:.4g}"
+    return str(cell) if _NUMBER.fullmatch(str(cell)) else f"{number:.6g}"
+
+
+def _scaled(largest: float, unit: str) -> tuple[float, str]:
+    """The scale that shows such a number of a unit best, and its name for siunitx."""
+    scales = _SCALES.get(unit, [(1.0, "")])
+    return next((pair for pair in scales if largest >= pair[0]), scales[-1])
 
 
 def _size(cell: Any) -> Any:
@@ -225,7 +204,9 @@ def _latex(columns: Sequence[str], rows: Rows, title: str | None, left: Left) ->
     """
     cells = list(zip(*_even(columns, rows), strict=True)) if rows else [()] * len(columns)
     made = [
-        _latex_column(*column) for column in zip(columns, cells, _sides(columns, left), strict=True)
+        made
+        for column in zip(columns, cells, _sides(columns, left), strict=True)
+        for made in _latex_columns(*column)
     ]
     align = "".join(letter for letter, _ in made)
     head, *body = [

@@ -203,3 +203,42 @@ def format_time(seconds: Fraction | int) -> str:
 def seconds(picoseconds: int) -> Fraction:
     """Picoseconds -> exact seconds."""
     return Fraction(picoseconds, PS_PER_S)
+
+
+class Quantity(str):
+    """A number as people read it; `value` is the number itself, None where there is none, in
+    `unit`: "s", "B", "B/s" or "", which is none or the one that the column names.
+    """
+
+    value: float | None
+    unit: str
+
+    def __new__(cls, text: str, value: float | None, unit: str = "") -> Quantity:
+        made = super().__new__(cls, text)
+        made.value = value
+        made.unit = unit
+        return made
+
+
+def duration(seconds: Fraction | int) -> Quantity:
+    """Seconds, as `12.3us`."""
+    return Quantity(format_time(seconds), float(seconds), "s")
+
+
+def size(count: int) -> Quantity:
+    """Bytes, as `256KiB`."""
+    return Quantity(format_bytes(count), count, "B")
+
+
+def rate(bytes_per_s: Fraction | int) -> Quantity:
+    """Bytes per second, as `400Gb/s`."""
+    return Quantity(format_rate(int(bytes_per_s)), float(bytes_per_s), "B/s")
+
+
+def percent(gap: Fraction | None) -> Quantity:
+    """A gap as a percentage, three significant digits; an exact zero says so.  Where there is none
+    it is a dash, and empty in CSV.
+    """
+    if gap is None:
+        return Quantity("-", None)
+    return Quantity("0" if gap == 0 else f"{float(gap) * 100:.3g}", float(gap * 100))

@@ -7,26 +7,7 @@ from dataclasses import replace
 
 from railopt.base.errors import CheckFailed, InputError
 from railopt.base.units import parse_bytes
-from railopt.cli.common import (
-    BYTES_HELP,
-    add_format_arguments,
-    described_fabric,
-    output_of,
-    print_json,
-    traffic_from,
-)
-from railopt.cli.launching import (
-    add_launch_arguments,
-    add_metrics_arguments,
-    add_rail_arguments,
-    choose_sender,
-    devices_of,
-    meeting_of,
-    metered,
-    number_from,
-    options_of,
-    talk,
-)
+from railopt.cli import common, launching
 from railopt.model.fabric import Fabric
 from railopt.policies import KNOWN, policy_names
 from railopt.runtime.benchmark import COLUMNS, Benchmark, Measurement, measure, sizes
@@ -52,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="moe:skew=0.8",
         metavar="TRAFFIC",
-        help=f"the pattern, scaled to each size (default moe:skew=0.8): {BYTES_HELP}",
+        help=f"the pattern, scaled to each size (default moe:skew=0.8): {common.BYTES_HELP}",
     )
     parser.add_argument("-b", "--minbytes", default="1MiB", help="smallest size (default 1MiB)")
     parser.add_argument("-e", "--maxbytes", default="16MiB", help="largest size (default 16MiB)")
@@ -62,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("-w", "--warmup_iters", 0, 3, "runs before"),
     ):
         parser.add_argument(
-            short, name, type=number_from(low), default=default, help=f"{words} (default {default})"
+            short,
+            name,
+            type=launching.number_from(low),
+            default=default,
+            help=f"{words} (default {default})",
         )
     parser.add_argument(
         "-c", "--check", type=int, choices=[0, 1], default=1, help="verify payloads (default 1)"
@@ -78,11 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[name for name, kind in SENDERS.items() if kind.moves],
         help="how plans are carried out (default: verbs with a launcher or --hosts)",
     )
-    add_format_arguments(parser)
+    common.add_format_arguments(parser)
     _add_fabric_arguments(parser)
-    add_launch_arguments(parser)
-    add_rail_arguments(parser)
-    add_metrics_arguments(parser)
+    launching.add_launch_arguments(parser)
+    launching.add_rail_arguments(parser)
+    launching.add_metrics_arguments(parser)
 
 
 def _add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,23 +76,23 @@ def _add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
         "--fabric", metavar="FILE.toml", help="fabric description, instead of the next four options"
     )
     group.add_argument(
-        "--nodes", type=number_from(1), help="nodes (default 4, or the number of ranks)"
+        "--nodes", type=launching.number_from(1), help="nodes (default 4, or the number of ranks)"
     )
     group.add_argument(
-        "--rails", type=number_from(1), help="rails (default 4, or as many as --ib-dev)"
+        "--rails", type=launching.number_from(1), help="rails (default 4, or as many as --ib-dev)"
     )
     group.add_argument(
-        "--gpus", type=number_from(1), help="GPUs per node (default: as many as rails)"
+        "--gpus", type=launching.number_from(1), help="GPUs per node (default: as many as rails)"
     )
     group.add_argument("--link", help="rate of a NIC (default 400Gb/s)")
 
 
 def run(args: argparse.Namespace) -> int:
-    sender, launch = choose_sender(args)
+    sender, launch = launching.choose_sender(args)
     fabric = _fabric(args, launch, sender)
     benchmark = Benchmark(
         fabric,
-        traffic_from(args.workload, fabric),
+        common.traffic_from(args.workload, fabric),
         sizes(parse_bytes(args.minbytes), parse_bytes(args.maxbytes), args.stepfactor),
         tuple(policy_names(args.policy)),
         args.chunk,
@@ -115,19 +100,19 @@ def run(args: argparse.Namespace) -> int:
         args.iters,
     )
     rows = []
-    out = output_of(args)
+    out = common.output_of(args)
     chosen = out.shown(COLUMNS, NCCL_ONLY)  # refused before anything runs
     show = launch.rank == 0 and out.form == "text"
     if show:
         _print("# ", COLUMNS, chosen)
-    with metered(args, launch.rank) as seen:
+    with launching.metered(args, launch.rank) as seen:
         config = replace(_config(args, sender, launch, benchmark), seen=seen)
         for row in measure(benchmark, sender, config):
             rows.append(row)
             if show:
                 _print("  ", row.row(), chosen)
     if launch.rank == 0 and out.form == "json":
-        print_json(_as_dict(args, sender, fabric, rows))
+        common.print_json(_as_dict(args, sender, fabric, rows))
     elif launch.rank == 0 and not show:
         out.table(COLUMNS, [row.row() for row in rows], left=2, more=NCCL_ONLY)
     if any(row.wrong for row in rows):
@@ -152,10 +137,10 @@ def _as_dict(
 
 
 def _fabric(args: argparse.Namespace, launch: Launch, sender: str) -> Fabric:
-    devices = devices_of(args)
+    devices = launching.devices_of(args)
     nodes = launch.size if sender == "verbs" else 4
     rails = len(devices) if devices else 4
-    fabric = described_fabric(args, {"nodes": nodes, "rails": rails}).fabric
+    fabric = common.described_fabric(args, {"nodes": nodes, "rails": rails}).fabric
     if sender == "verbs" and fabric.nodes != launch.size:
         raise InputError(
             f"the fabric has {fabric.nodes} nodes, this run has {launch.size} ranks (one process "
@@ -177,8 +162,8 @@ def _config(
         verify=bool(args.check),
         checksums=False,
         launch=launch,
-        meeting=meeting_of(args),
-        devices=devices_of(args),
-        options=options_of(args),
-        say=lambda text: talk(sender, text),
+        meeting=launching.meeting_of(args),
+        devices=launching.devices_of(args),
+        options=launching.options_of(args),
+        say=lambda text: launching.talk(sender, text),
     )

@@ -5,17 +5,8 @@ from __future__ import annotations
 import argparse
 
 from railopt.answers.blame import CAUSES, PARTS, Blame, blame, blame_counted
-from railopt.base.tables import Quantity, duration, percent, rate, size
-from railopt.cli.common import (
-    Idle,
-    Output,
-    add_output_arguments,
-    listed,
-    note,
-    output_of,
-    print_json,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.base.units import Quantity, duration, percent, rate, size
+from railopt.cli import common
 from railopt.cli.launching import number_from
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
@@ -42,9 +33,9 @@ def _no_plan(args: argparse.Namespace) -> str:
 
 
 IDLE = (
-    Idle("force width title", without=["figure"]),
-    Idle("metrics runs", beside=[_no_plan]),
-    Idle("all", beside=["format=json"]),
+    common.Idle("force width title", without=["figure"]),
+    common.Idle("metrics runs", beside=[_no_plan]),
+    common.Idle("all", beside=["format=json"]),
 )
 
 
@@ -94,15 +85,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help=f"list every NIC, not only {SHOWN}")
     parser.add_argument(
-        "--figure", metavar="FILE", help=f"heat maps by node and rail: {FORMATS_HELP}"
+        "--figure", metavar="FILE", help=f"heat maps by node and rail: {common.FORMATS_HELP}"
     )
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """The hottest NICs, the hottest one's time by cause, and a sentence; the exit code."""
-    width = figure_width(args, "figure")
+    width = common.figure_width(args, "figure")
     plan = None if args.plan is None else Plan.read(args.plan)
     measured = None if args.fabric is None else Fabric.read(args.fabric)
     before, after = args.counters or (None, args.metrics)
@@ -112,22 +103,22 @@ def run(args: argparse.Namespace) -> int:
     counted = counted_between(before, after, shape, _naming(args), usual)
     if plan is None:
         found = blame_counted(counted, measured)
-        note("no plan: every byte is taken to belong to the NIC that carried it (own NIC)")
+        common.note("no plan: every byte is taken to belong to the NIC that carried it (own NIC)")
     else:
         found = blame(plan, counted, args.runs, measured)
     if counted.payload and not counted.links:
-        note("runs of loopback, where no NIC took part: rates are those of the plan's fabric")
+        common.note(
+            "runs of loopback, where no NIC took part: rates are those of the plan's fabric"
+        )
     if args.format == "json":
-        print_json(found.as_dict())
+        common.print_json(found.as_dict())
     else:
-        _print(found, None if args.all else SHOWN, output_of(args))
+        _print(found, None if args.all else SHOWN, common.output_of(args))
     if args.figure:
         from railopt.report.blame import blame_figure
-        from railopt.report.saving import save_figure
 
-        figure = blame_figure(found, title_of(args, found.verdict), width=width)
-        save_figure(figure, args.figure, force=args.force)
-        note(f"saved {args.figure}")
+        figure = blame_figure(found, common.title_of(args, found.verdict), width=width)
+        common.save_drawing(args, "figure", figure)
     return 0
 
 
@@ -135,10 +126,10 @@ def _naming(args: argparse.Namespace) -> Naming | None:
     if args.hosts is None and args.devices is None:
         return None
     hosts = () if args.hosts is None else hosts_from(args.hosts)
-    return Naming(hosts, once(listed(args.devices, "--ib-dev") or (), "device"))
+    return Naming(hosts, once(common.listed(args.devices, "--ib-dev") or (), "device"))
 
 
-def _print(found: Blame, most: int | None, out: Output) -> None:
+def _print(found: Blame, most: int | None, out: common.Output) -> None:
     hottest = found.nics[0].time
     rows = [
         [
@@ -153,7 +144,8 @@ def _print(found: Blame, most: int | None, out: Output) -> None:
         for nic in found.nics[:most]
     ]
     columns = ["NIC", "time", "of hottest %", "counted", "planned", "diverted", "others", "rate"]
-    out.table(columns, rows)
+    unplanned = "spread" in found.terms
+    out.table(columns, rows, more=["planned", "diverted", "others"] if unplanned else [])
     print()
     words = {**PARTS, **CAUSES}
     out.table(
@@ -173,4 +165,4 @@ def _print(found: Blame, most: int | None, out: Output) -> None:
 
 def _signed(found: Blame, name: str) -> Quantity:
     seconds = found.terms[name]
-    return Quantity(f"{'-' * (seconds < 0)}{duration(abs(seconds))}", float(seconds))
+    return Quantity(f"{'-' * (seconds < 0)}{duration(abs(seconds))}", float(seconds), "s")

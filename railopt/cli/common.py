@@ -14,48 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, NoReturn
 
-from railopt.base.arrays import kind_of
+from railopt.base.arrays import check_targets, kind_of
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS, Rows, lines, pick, render
 from railopt.base.units import MAX_CHARACTERS, parse_integer
 from railopt.cli.parsing import screen, wrapped
-from railopt.model import sources
+from railopt.model import workloads
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
+from railopt.model.running import PREFIX, running_job
 from railopt.model.tokens import Tokens
 from railopt.model.topology import describes_node
 from railopt.model.traffic import Traffic
 from railopt.model.workloads import BYTES, WORKLOADS
-
-__all__ = [
-    "BYTES_HELP",
-    "FABRIC_FLAGS",
-    "TRAFFIC_HELP",
-    "Idle",
-    "Output",
-    "add_fabric_arguments",
-    "add_format_arguments",
-    "add_output_arguments",
-    "demand_from",
-    "demands_from",
-    "described_by",
-    "described_fabric",
-    "fabric_from",
-    "fabric_given",
-    "flag",
-    "given",
-    "integer",
-    "listed",
-    "note",
-    "output_of",
-    "plan_given",
-    "positive",
-    "print_json",
-    "refuse_idle",
-    "screen",
-    "seed",
-    "traffic_from",
-    "wrapped",
-]
+from railopt.report.saving import figure_format, save_figure
+from railopt.report.style import PAGE, WIDTHS, parse_width
 
 _FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
 SUBJECTS = ("traffic", "what", "trace", "places", "spec")
@@ -64,7 +36,8 @@ FABRIC_FLAGS = ("fabric", *_FABRIC, "degrade")
 
 _TRAFFIC = (
     "a file (.csv, .npy, .npz, .cm, or an nccl-tests alltoallv matrix), a routing trace, as "
-    "trace.npz:step=3,layer=2, or a workload such as moe:skew=0.8,seed=1"
+    "trace.npz:step=3,layer=2, NCCL Inspector's files, as inspector:DIR, or a workload such as "
+    "moe:skew=0.8,seed=1"
 )
 TRAFFIC_HELP = f"{_TRAFFIC} ({', '.join(WORKLOADS)})"
 BYTES_HELP = f"{_TRAFFIC} ({', '.join(BYTES)})"
@@ -94,8 +67,12 @@ def seed(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
-    """--fabric FILE, or --nodes, --rails, --gpus, --link, and --degrade."""
+def add_fabric_arguments(parser: argparse.ArgumentParser, *, nic_per_gpu: bool = False) -> None:
+    """--fabric FILE, or --nodes, --rails, --gpus, --link, and --degrade; with `nic_per_gpu` there
+    are as many rails as --gpus says, where --rails does not.
+    """
+    rails = "as many as --gpus, else 8" if nic_per_gpu else "8"
+    parser.set_defaults(nic_per_gpu=nic_per_gpu)
     group = parser.add_argument_group("fabric")
     group.add_argument(
         "--fabric",
@@ -104,7 +81,7 @@ def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes the topology of one node (NCCL_TOPO_DUMP_FILE, nvidia-smi topo -m)",
     )
     group.add_argument("--nodes", type=integer, help="nodes (default 8)")
-    group.add_argument("--rails", type=integer, help="rails = NICs per node (default 8)")
+    group.add_argument("--rails", type=integer, help=f"rails = NICs per node (default {rails})")
     group.add_argument("--gpus", type=integer, help="GPUs per node (default: as many as rails)")
     group.add_argument("--link", help="rate of a NIC (default 400Gb/s)")
     group.add_argument(
@@ -113,6 +90,21 @@ def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a NIC at a fraction of its rate, e.g. 3:5=0.5; 0 is dead; may be repeated",
+    )
+
+
+def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
+    """--top-k and --routed-experts: what tensors do not say of themselves."""
+    parser.add_argument(
+        "--top-k",
+        type=positive,
+        help="experts per token, for .pt statistics and .npy (default: the model's, else 1)",
+    )
+    parser.add_argument(
+        "--routed-experts",
+        metavar="N",
+        type=positive,
+        help="TRACE is vLLM's routed_experts, ids of N experts [length, layers, top_k]",
     )
 
 
@@ -130,7 +122,8 @@ def described_by(args: argparse.Namespace, *, one_node: bool = False) -> Describ
     """The fabric that the options describe, and what they leave open; `one_node`: the topology of
     a node needs no --nodes.
     """
-    made = described_fabric(args, _FABRIC, one_node=one_node)
+    rails = {"rails": args.gpus} if args.nic_per_gpu and args.gpus else {}
+    made = described_fabric(args, {**_FABRIC, **rails}, one_node=one_node)
     if not args.degrade:
         return made
     try:
@@ -163,27 +156,54 @@ def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
     if len(found) > 1:
         raise InputError(
             f"{printable(text)}: {len(found)} dispatches: expected one; choose step=... and "
-            f"layer=..., or sum, which adds them up (railopt gap takes all)"
+            f"layer=..., or sum, which adds them up (gap, frontier, compare and convert take all)"
         )
     return next(iter(found.values()))
 
 
 def traffic_from(text: str, fabric: Fabric) -> Traffic:
     """The same, of bytes between GPUs alone."""
-    found = demand_from(text, fabric) if sources.trace_file(text) else None
-    return found if isinstance(found, Traffic) else sources.traffic_from(text, fabric)
+    noted = text.startswith(PREFIX) or workloads.trace_file(text)
+    found = demand_from(text, fabric) if noted else None
+    return found if isinstance(found, Traffic) else workloads.traffic_from(text, fabric)
 
 
 def demands_from(text: str, fabric: Fabric) -> dict[str, Traffic | Tokens]:
     """By name, as many dispatches as the text asks of a routing trace; else one without a name."""
-    if sources.trace_file(text) is None:
-        return {"": sources.demand_from(text, fabric)}
+    if text.startswith(PREFIX) and not workloads.is_file(text):
+        job = running_job(text, fabric)
+        for said in job.notes:
+            note(said)
+        return {"": job.traffic}
+    if workloads.trace_file(text) is None:
+        return {"": workloads.demand_from(text, fabric)}
+    return {**recorded_from(text, fabric)}
+
+
+def recorded_from(text: str, fabric: Fabric) -> dict[str, Traffic]:
+    """The dispatches of a routing trace, by name."""
     from railopt.moe.routing.recorded import dispatches_from
 
     made = dispatches_from(text, fabric)
     for said in made.assumed:
         note(said)
     return dict(made.dispatches)
+
+
+def one_figure(
+    demands: dict[str, Traffic | Tokens], args: argparse.Namespace
+) -> dict[str, Traffic | Tokens]:
+    """The same, if it is one or no figure was asked for."""
+    if len(demands) > 1 and args.figure:
+        raise InputError(f"--figure: {len(demands)} dispatches: expected one, or layer=sum")
+    return demands
+
+
+def by_dispatch(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """JSON of one dispatch, or of several by their names."""
+    if len(found) == 1:
+        return next(iter(found.values()))
+    return {"dispatches": [{"dispatch": name, **each} for name, each in found.items()]}
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -283,6 +303,14 @@ class Output(NamedTuple):
         else:
             about = title or (self.caption if self.form == "latex" else None)
             print(render(names, cells, about, form=self.form, left=sides), end="")
+
+    def by_dispatch(self, columns: Sequence[str], rows: Mapping[str, Rows]) -> None:
+        """The rows of each dispatch, named in a column where there are several."""
+        if len(rows) == 1:
+            self.table(columns, next(iter(rows.values())))
+            return
+        named = [[name, *row] for name, each in rows.items() for row in each]
+        self.table(["dispatch", *columns], named, left=2)
 
 
 def output_of(args: argparse.Namespace) -> Output:
@@ -437,3 +465,59 @@ def note(text: str) -> None:
     """Print one line to stderr, wrapped where that is a terminal."""
     line = printable(text, 2000)
     print(wrapped(line) if sys.stderr.isatty() else line, file=sys.stderr)
+
+
+FORMATS_HELP = ".svg, .pdf or .png"
+
+
+def add_figure_arguments(parser: argparse.ArgumentParser) -> None:
+    """--width and --title."""
+    add_width_argument(parser)
+    parser.add_argument(
+        "--title", help='title of the figure, instead of the usual one; "" leaves it out'
+    )
+
+
+def add_width_argument(parser: argparse.ArgumentParser) -> None:
+    """--width."""
+    inches = ", ".join(f"{name} ({width} in)" for name, width in WIDTHS.items())
+    parser.add_argument(
+        "--width",
+        metavar="column|page|INCHES",
+        help=f"how wide the figure is printed: {inches} or inches (default page)",
+    )
+
+
+def title_of(args: argparse.Namespace, usual: str = "") -> str:
+    """The title of the figure: as --title gives it, else the usual one."""
+    text = usual if args.title is None else args.title
+    return "\n".join(printable(line, 1000) for line in text.split("\n"))
+
+
+def width_of(args: argparse.Namespace) -> float:
+    """Inches of the figure."""
+    if args.width is None:
+        return PAGE
+    try:
+        return parse_width(args.width)
+    except InputError as error:
+        raise InputError(f"--width {error}") from error
+
+
+def figure_width(
+    args: argparse.Namespace, flag: str, *, check: bool = True, also: str = ""
+) -> float:
+    """The same, where `flag` names its file: an unknown suffix is refused (`also` says what else
+    the file could be), and with `check` what stands in the way.
+    """
+    width, path = width_of(args), getattr(args, flag)
+    if path is not None:
+        figure_format(path, also)
+        check_targets(path if check else None, force=args.force)
+    return width
+
+
+def save_drawing(args: argparse.Namespace, flag: str, figure: Any) -> None:
+    """Save a figure where `flag` says, and say so."""
+    save_figure(figure, getattr(args, flag), force=args.force)
+    note(f"saved {getattr(args, flag)}")

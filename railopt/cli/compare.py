@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from railopt.answers.compare import Comparison, changes_text, compare
+from railopt.answers.compare import Comparison, Cost, added_up, changes_text, compare, fastest
 from railopt.answers.outliers import median_rate
 from railopt.base.errors import Infeasible, InputError
-from railopt.base.tables import duration, percent
-from railopt.base.units import format_time
-from railopt.cli.common import (
-    TRAFFIC_HELP,
-    Idle,
-    Output,
-    add_output_arguments,
-    demand_from,
-    described_fabric,
-    integer,
-    listed,
-    note,
-    output_of,
-    print_json,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.base.units import duration, format_time, percent
+from railopt.cli import common
 from railopt.model.fabric import Fabric, parse_nics
 from railopt.policies import KNOWN, POLICIES
 
@@ -37,15 +24,17 @@ Without --healthy, sizes are those of the degraded fabric and the rate is its me
 --degrade they are 8 nodes, 8 rails and 400Gb/s.  The NICs that lost most are named first.
 "kept" is the time of the plan for the healthy fabric if it is carried out on the degraded one:
 "never" where bytes of it wait for a dead NIC.  Bounds are certified: no plan of these chunks is
-faster on that fabric."""
+faster on that fabric.
+Of a routing trace with layer=all or step=all, every dispatch has its rows, and the rows "all" add
+their times up."""
 SHOWN, DRAWN = 8, 2  # NICs that are named in the answer, and in the title of the figure
 
 
-IDLE = (Idle("force width title", without=["figure"]),)
+IDLE = (common.Idle("force width title", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("traffic", metavar="TRAFFIC", help=TRAFFIC_HELP)
+    parser.add_argument("traffic", metavar="TRAFFIC", help=common.TRAFFIC_HELP)
     parser.add_argument(
         "--healthy",
         metavar="FABRIC",
@@ -53,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for name in ("nodes", "rails", "gpus"):
         parser.add_argument(
-            f"--{name}", type=integer, help=f"{name} of the healthy fabric (default: see below)"
+            f"--{name}",
+            type=common.integer,
+            help=f"{name} of the healthy fabric (default: see below)",
         )
     parser.add_argument("--link", help="rate of a healthy NIC (default: see below)")
     parser.add_argument(
@@ -73,30 +64,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", help=f"policies, with commas between them: {KNOWN} (default: all)"
     )
-    parser.add_argument("--figure", metavar="FILE", help=f"draw both times: {FORMATS_HELP}")
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
+    parser.add_argument("--figure", metavar="FILE", help=f"draw both times: {common.FORMATS_HELP}")
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """One row per policy; the exit code."""
-    width = figure_width(args, "figure")
+    width = common.figure_width(args, "figure")
     healthy, degraded = _fabrics(args)
-    chunks = demand_from(args.traffic, healthy).chunks(args.chunk)
-    policies = listed(args.policy, "--policy") or tuple(POLICIES)
-    found = compare(healthy, degraded, chunks, policies)
+    demands = common.one_figure(common.demands_from(args.traffic, healthy), args)
+    policies = common.listed(args.policy, "--policy") or tuple(POLICIES)
+    found = {
+        name: compare(healthy, degraded, demand.chunks(args.chunk), policies)
+        for name, demand in demands.items()
+    }
+    costs, limits = added_up(list(found.values()))
     if args.format == "json":
-        print_json(found.as_dict())
+        every = {"totals": [cost.as_dict() for cost in (*costs, limits)]} if len(found) > 1 else {}
+        common.print_json(
+            {**common.by_dispatch({name: one.as_dict() for name, one in found.items()}), **every}
+        )
     else:
-        _print(found, changes_text(healthy, degraded, SHOWN), output_of(args))
+        _print(found, changes_text(healthy, degraded, SHOWN), common.output_of(args))
     if args.figure:
         from railopt.report.comparison import comparison_figure
-        from railopt.report.saving import save_figure
 
-        title = title_of(args, f"{args.traffic}\n{changes_text(healthy, degraded, DRAWN)}")
-        save_figure(comparison_figure(found, title, width=width), args.figure, force=args.force)
-        note(f"saved {args.figure}")
-    planned = all(found.best(name) is not None for name in ("healthy", "degraded"))
+        title = common.title_of(args, f"{args.traffic}\n{changes_text(healthy, degraded, DRAWN)}")
+        figure = comparison_figure(next(iter(found.values())), title, width=width)
+        common.save_drawing(args, "figure", figure)
+    planned = all(fastest(costs, name) is not None for name in ("healthy", "degraded"))
     return 0 if planned else Infeasible.exit_code
 
 
@@ -111,43 +108,48 @@ def _fabrics(args: argparse.Namespace) -> tuple[Fabric, Fabric]:
         degraded = Fabric.read(args.degraded)
         sizes = {name: getattr(degraded, name) for name in ("nodes", "rails", "gpus")}
         middle = f"{median_rate(degraded) * 8}b/s"
-        healthy = described_fabric(args, {**sizes, "link": middle}).fabric
+        healthy = common.described_fabric(args, {**sizes, "link": middle}).fabric
         if args.healthy is None and healthy.rails == degraded.rails:
             healthy = replace(degraded, tx=healthy.tx, rx=healthy.rx)
         return healthy, degraded
-    healthy = described_fabric(args, {"nodes": 8, "rails": 8}).fabric
+    healthy = common.described_fabric(args, {"nodes": 8, "rails": 8}).fabric
     try:
         return healthy, healthy.degraded(parse_nics(args.degrade))
     except InputError as error:
         raise InputError(f"--degrade {error}") from error
 
 
-def _print(found: Comparison, changed: str, out: Output) -> None:
-    rows: list[list[Any]] = [
-        [
-            cost.policy,
-            "no plan" if cost.healthy is None else duration(cost.healthy),
-            "no plan" if cost.degraded is None else duration(cost.degraded),
-            "" if cost.cost is None else percent(cost.cost),
-            "" if cost.healthy is None else "never" if cost.kept is None else duration(cost.kept),
-        ]
-        for cost in found.costs
-    ]
-    bounds = [
-        "none" if bound is None else duration(bound.value)
-        for bound in (found.healthy, found.degraded)
-    ]
-    rises = "" if found.least_cost is None else percent(found.least_cost)
-    rows.append(["bound", *bounds, rises, ""])
-    out.table(["policy", "healthy", "degraded", "costs %", "kept"], rows)
+def _print(found: dict[str, Comparison], changed: str, out: common.Output) -> None:
+    """The rows of each dispatch, those of their sum, and what they come to in words."""
+    costs, limits = added_up(list(found.values()))
+    rows = {name: _rows(one.costs, one.limits) for name, one in found.items()}
+    if len(found) > 1:
+        rows["all"] = _rows(costs, limits)
+    out.by_dispatch(["policy", "healthy", "degraded", "costs %", "kept"], rows)
     without = " and ".join(
-        f"the {name} fabric" for name in ("healthy", "degraded") if getattr(found, name) is None
+        f"the {name} fabric" for name in ("healthy", "degraded") if getattr(limits, name) is None
     )
-    said = f"no time is enough for {without}" if without else f"the bound rises by {rises} %"
-    out.say(f"{changed}: {said}")
+    rises = f"the bound rises by {percent(limits.cost)} %"
+    out.say(f"{changed}: {f'no time is enough for {without}' if without else rises}")
     for name in ("healthy", "degraded"):
-        if (best := found.best(name)) is not None:
+        if (best := fastest(costs, name)) is not None:
             out.say(f"best, {name}: {best.policy}, {format_time(getattr(best, name))}")
-    for cost in found.costs:
-        if cost.why:
-            note(f"{cost.policy}: {cost.why}")
+    refused = [
+        f"{cost.policy}: {cost.why}" for one in found.values() for cost in one.costs if cost.why
+    ]
+    for text in dict.fromkeys(refused):
+        common.note(text)
+
+
+def _rows(costs: Sequence[Cost], limits: Cost) -> list[list[Any]]:
+    return [*(_row(cost, "no plan") for cost in costs), [*_row(limits, "none")[:-1], ""]]
+
+
+def _row(cost: Cost, nothing: str) -> list[Any]:
+    return [
+        cost.policy,
+        nothing if cost.healthy is None else duration(cost.healthy),
+        nothing if cost.degraded is None else duration(cost.degraded),
+        "" if cost.cost is None else percent(cost.cost),
+        "" if cost.healthy is None else "never" if cost.kept is None else duration(cost.kept),
+    ]

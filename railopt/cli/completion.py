@@ -11,12 +11,10 @@ from railopt.model.workloads import BYTES, WORKLOADS
 from railopt.policies import POLICIES
 from railopt.solver.program.backends import BACKENDS
 
-SHELLS = ("bash", "zsh", "fish")
 EPILOG = """examples:
   eval "$(railopt completion bash)"                                    for this shell
   railopt completion bash > ~/.local/share/bash-completion/completions/railopt
-  railopt completion zsh > "${fpath[1]}/_railopt"
-  railopt completion fish > ~/.config/fish/completions/railopt.fish"""
+zsh reads the same after: autoload -U +X bashcompinit && bashcompinit"""
 
 
 class Option(NamedTuple):
@@ -37,12 +35,11 @@ class Command(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="the shell that is to complete railopt")
+    parser.add_argument("shell", choices=("bash",), help="the shell that is to complete railopt")
 
 
 def run(args: argparse.Namespace) -> int:
-    found = list(commands())
-    print({"bash": bash, "zsh": zsh, "fish": fish}[args.shell](found), end="")
+    print(bash(list(commands())), end="")
     return 0
 
 
@@ -74,52 +71,39 @@ def _words(action: argparse.Action) -> tuple[str, ...]:
     return tuple(WORKLOADS) if TRAFFIC_HELP in help_ else ()
 
 
-def _cases(found: list[Command]) -> Iterator[tuple[str, str]]:
-    """(pattern of "command word-before", what may follow) of options whose values are known, then
-    of those that take something else, a file for instance.
+def bash(found: list[Command]) -> str:
+    """A function for bash's `complete`: what may follow depends on the command and the word before;
+    of a list of values the part after its last comma is completed.
     """
+    arms = []
     for command in found:
         for option in command.options:
             if option.takes:
                 pattern = "|".join(f'"{command.name} {name}"' for name in option.names)
-                yield pattern, " ".join(option.values)
-
-
-def _arms(found: list[Command], indent: str, files: str, offer: str, of_list: str) -> str:
-    """The arms of a `case` over "command word-before" that bash and zsh share; `of_list` leaves
-    what follows the last comma, where values are offered.
-    """
-    lines = [
-        f"{pattern}) {of_list + offer.format(values) if values else files} ;;"
-        for pattern, values in _cases(found)
-    ]
+                offer = f'_railopt_list; _railopt_offer "{" ".join(option.values)}"'
+                arms.append(f"{pattern}) {offer if option.values else '_railopt_files'} ;;")
     for command in found:
         names = " ".join(name for option in command.options for name in option.names)
-        alone = [offer.format(" ".join(command.words))] if command.words else []
-        alone += [files] if command.files else []
-        lines.append(
-            f'"{command.name} "*) if [[ "$word" == -* ]]; then {offer.format(names)}; '
+        alone = [f'_railopt_offer "{" ".join(command.words)}"'] if command.words else []
+        alone += ["_railopt_files"] if command.files else []
+        arms.append(
+            f'"{command.name} "*) if [[ "$word" == -* ]]; then _railopt_offer "{names}"; '
             f"else {'; '.join(alone) or ':'}; fi ;;"
         )
-    return "\n".join(indent + line for line in lines)
-
-
-def bash(found: list[Command]) -> str:
-    """A function for bash's `complete`."""
-    names = " ".join(command.name for command in found)
+    cases = "\n".join(f"        {arm}" for arm in arms)
     return f"""# railopt completion bash
 _railopt() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD - 1]}}"
     local head=""
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        _railopt_offer "{names} --help --version"
+        _railopt_offer "{" ".join(command.name for command in found)} --help --version"
         return
     fi
     [[ "$before" != "=" ]] || before="${{COMP_WORDS[COMP_CWORD - 2]}}"
     word="${{word#=}}"
     case "${{COMP_WORDS[1]}} $before" in
-{_arms(found, "        ", "_railopt_files", '_railopt_offer "{}"', "_railopt_list; ")}
+{cases}
     esac
 }}
 _railopt_list() {{ head="${{word%"${{word##*,}}"}}"; word="${{word##*,}}"; }}
@@ -127,43 +111,3 @@ _railopt_offer() {{ COMPREPLY+=($(compgen -P "$head" -W "$1" -- "$word")); }}
 _railopt_files() {{ local IFS=$'\n'; COMPREPLY+=($(compgen -f -- "$word")); }}
 complete -o filenames -F _railopt railopt
 """
-
-
-def zsh(found: list[Command]) -> str:
-    """A function for zsh's `fpath`, or to be evaluated."""
-    names = " ".join(command.name for command in found)
-    return f"""#compdef railopt
-# railopt completion zsh
-_railopt() {{
-    local word="${{words[CURRENT]}}" before="${{words[CURRENT - 1]}}"
-    if ((CURRENT == 2)); then
-        compadd -- {names} --help --version
-        return
-    fi
-    [[ "$word" != --*=* ]] || {{ before="${{word%%=*}}"; compset -P '*='; }}
-    case "${{words[2]}} $before" in
-{_arms(found, "        ", "_files", "compadd -- {}", "compset -P '*,'; ")}
-    esac
-}}
-compdef _railopt railopt
-"""
-
-
-def fish(found: list[Command]) -> str:
-    """Lines of fish's `complete`."""
-    lines = ["# railopt completion fish"]
-    names = " ".join(command.name for command in found)
-    before = f"complete -c railopt -n 'not __fish_seen_subcommand_from {names}'"
-    lines += [f"{before} -f -a '{names}'", f"{before} -l help", f"{before} -l version"]
-    for command in found:
-        seen = f"complete -c railopt -n '__fish_seen_subcommand_from {command.name}'"
-        if command.words:
-            lines.append(f"{seen} -a '{' '.join(command.words)}'")
-        for option in command.options:
-            flags = " ".join(
-                f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
-                for name in option.names
-            )
-            values = f" -x -a '{' '.join(option.values)}'" if option.values else ""
-            lines.append(f"{seen} {flags}{values or (' -r' if option.takes else '')}")
-    return "\n".join(lines) + "\n"

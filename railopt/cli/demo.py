@@ -9,15 +9,8 @@ import numpy as np
 
 from railopt.answers.gap import gap
 from railopt.base.errors import printable
-from railopt.base.tables import duration, percent, size
-from railopt.cli.common import (
-    Idle,
-    Output,
-    add_output_arguments,
-    output_of,
-    print_json,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.base.units import duration, percent, size
+from railopt.cli import common
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.workloads import moe
@@ -27,35 +20,35 @@ from railopt.solver.outcome import Outcome
 EPILOG = """example:
   railopt demo
   railopt demo --json > demo.json
-  railopt demo -o demo.pdf --width column"""
+  railopt demo --figure demo.pdf --width column"""
 
 CHUNK = "1MiB"
 PICTURE = "railopt-demo.svg"
 
 
-IDLE = (Idle("force", without=["output"]),)  # without it PICTURE is replaced anyway
+IDLE = (common.Idle("force", without=["figure"]),)  # without it PICTURE is replaced anyway
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o",
-        "--output",
+        "--figure",
         metavar="FILE",
-        help=f"where the picture goes: {FORMATS_HELP} (default {PICTURE}, replaced if it is there)",
+        help=f"where the picture goes: {common.FORMATS_HELP} (default {PICTURE}, replaced if it is "
+        "there)",
     )
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.output is None:
-        args.output, args.force = PICTURE, True
-    width = figure_width(args, "output")
+    if args.figure is None:
+        args.figure, args.force = PICTURE, True
+    width = common.figure_width(args, "figure")
     healthy, slow = policies()
     picture = _picture(healthy, args, width)
     family = {rails: counterexample(rails) for rails in (2, 4, 8)}
     if args.format == "json":
-        print_json(
+        common.print_json(
             {
                 "healthy": [report.as_dict() for report in healthy],
                 "slow NIC": [report.as_dict() for report in slow],
@@ -67,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             }
         )
     else:
-        _print(healthy, slow, family, picture, output_of(args))
+        _print(healthy, slow, family, picture, common.output_of(args))
     return 0
 
 
@@ -84,7 +77,7 @@ def _print(
     slow: list[Outcome],
     family: dict[int, tuple[Outcome, Outcome]],
     picture: str,
-    out: Output,
+    out: common.Output,
 ) -> None:
     """Every policy on both fabrics, and the counterexamples by rails: `lpt` and `equitable`."""
     out.say(
@@ -134,7 +127,7 @@ def _times(report: Outcome, side: str) -> str:
     return str(report.plan.side_time(side) / report.bound)
 
 
-def _table(title: str, reports: list[Outcome], out: Output) -> None:
+def _table(title: str, reports: list[Outcome], out: common.Output) -> None:
     rows: list[list[Any]] = []
     for report in reports:
         worst = report.bottleneck
@@ -159,7 +152,7 @@ def _picture(reports: list[Outcome], args: argparse.Namespace, width: float) -> 
     from railopt.report.heatmap import load_maps, of_report
     from railopt.report.saving import save_figure
 
-    title = title_of(args, "NIC time over the lower bound, by policy")
+    title = common.title_of(args, "NIC time over the lower bound, by policy")
     figure = load_maps([of_report(report) for report in reports], title, width=width)
-    save_figure(figure, args.output, force=args.force)
-    return printable(args.output)
+    save_figure(figure, args.figure, force=args.force)
+    return printable(args.figure)

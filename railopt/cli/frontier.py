@@ -5,39 +5,27 @@ from __future__ import annotations
 import argparse
 
 from railopt.answers.frontier import DEFAULT_POLICIES, Frontier, frontier
-from railopt.base.tables import Quantity, duration, percent, size
-from railopt.base.units import parse_time, seconds
-from railopt.cli.common import (
-    TRAFFIC_HELP,
-    Idle,
-    add_fabric_arguments,
-    add_output_arguments,
-    demand_from,
-    fabric_from,
-    listed,
-    note,
-    output_of,
-    print_json,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.base.units import Quantity, duration, parse_time, percent, seconds, size
+from railopt.cli import common
 from railopt.policies import KNOWN
 
 EPILOG = """examples:
-  railopt frontier moe:skew=0.5,seed=1 --nodes 4 -o front.svg
+  railopt frontier moe:skew=0.5,seed=1 --nodes 4 --figure front.svg
   railopt frontier moe:skew=0.5,seed=1 --degrade 3:5=0 --policy own-nic,lpt --json
 
 "moved" is what a plan moves between GPUs of a node, before and after the rails; "least" is a
 certified bound on what plans as fast as it move, "above %" how far it is above that ("-" where
 that is nothing, and the plan moves something).  The rows "front" are that bound at times from the
 least that divisible traffic takes to that of own NICs, but for times that a policy above has, whose
-"least" it is."""
+"least" it is.
+Of a routing trace with layer=all or step=all, every dispatch has its rows."""
 
 
-IDLE = (Idle("force width title", without=["output"]),)
+IDLE = (common.Idle("force width title", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("traffic", metavar="TRAFFIC", help=TRAFFIC_HELP)
+    parser.add_argument("traffic", metavar="TRAFFIC", help=common.TRAFFIC_HELP)
     parser.add_argument(
         "--chunk",
         default="1MiB",
@@ -52,32 +40,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="10s",
         help="time for each bound; 0s: what plans of any time move (default 10s)",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    parser.add_argument("--figure", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
+    common.add_fabric_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """The policies and the front, as a table or JSON; the exit code."""
-    width = figure_width(args, "output")
+    width = common.figure_width(args, "figure")
     limit_s = float(seconds(parse_time(args.limit)))
-    fabric = fabric_from(args)
-    chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
-    policies = listed(args.policy, "--policy") or DEFAULT_POLICIES
-    found = frontier(fabric, chunks, policies, limit_s=limit_s)
+    fabric = common.fabric_from(args)
+    demands = common.one_figure(common.demands_from(args.traffic, fabric), args)
+    policies = common.listed(args.policy, "--policy") or DEFAULT_POLICIES
+    fronts = {
+        name: frontier(fabric, demand.chunks(args.chunk), policies, limit_s=limit_s)
+        for name, demand in demands.items()
+    }
     if args.format == "json":
-        print_json(found.as_dict())
+        common.print_json(
+            common.by_dispatch({name: found.as_dict() for name, found in fronts.items()})
+        )
     else:
-        output_of(args).table(["policy", "time", "moved", "least", "above %"], _rows(found))
-    if args.output:
+        columns = ["policy", "time", "moved", "least", "above %"]
+        common.output_of(args).by_dispatch(
+            columns, {name: _rows(one) for name, one in fronts.items()}
+        )
+    if args.figure:
         from railopt.report.frontier import moved_against_time
-        from railopt.report.saving import save_figure
 
-        title = title_of(args, f"{args.traffic}: time against bytes moved inside nodes")
-        figure = moved_against_time(found, title, width=width)
-        save_figure(figure, args.output, force=args.force)
-        note(f"saved {args.output}")
+        title = common.title_of(args, f"{args.traffic}: time against bytes moved inside nodes")
+        figure = moved_against_time(next(iter(fronts.values())), title, width=width)
+        common.save_drawing(args, "figure", figure)
     return 0
 
 

@@ -21,24 +21,8 @@ from railopt.answers.gap import (
 )
 from railopt.base.arrays import kind_of
 from railopt.base.errors import CheckFailed, InputError, RailoptError, printable
-from railopt.base.tables import Quantity, duration, percent, size
-from railopt.base.units import format_time, parse_time, seconds
-from railopt.cli.common import (
-    FABRIC_FLAGS,
-    TRAFFIC_HELP,
-    Idle,
-    Output,
-    add_fabric_arguments,
-    add_output_arguments,
-    demands_from,
-    fabric_from,
-    listed,
-    note,
-    output_of,
-    print_json,
-    seed,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.base.units import Quantity, duration, format_time, parse_time, percent, seconds, size
+from railopt.cli import common
 from railopt.cli.progress import show, stage
 from railopt.policies import KNOWN
 
@@ -47,6 +31,7 @@ EPILOG = """examples:
   railopt gap moe:skew=0 --nodes 16 --chunk 1MiB,4MiB --certificate certs --figure gap.svg
   railopt gap moe:skew=0.5 --figure gap.pdf --width column
   railopt gap trace.npz:step=-1,layer=all,model=deepseek-v3 --chunk 1MiB --limit 0s
+  railopt gap inspector:/tmp/job --nodes 16 --policy own-nic,spill --chunk 1MiB --limit 0s
   railopt gap plan.npz other.npz --json
 
 "plan" says whether this plan is optimal (its value is the bound, by a witness).  "optimum" says
@@ -74,17 +59,17 @@ def _no_search(args: argparse.Namespace) -> str:
 
 
 IDLE = (
-    Idle(f"policy chunk {' '.join(FABRIC_FLAGS)}", beside=[_plans]),
-    Idle("seed", beside=[_no_search]),
-    Idle("force", without=["certificate", "figure"]),
-    Idle("width title", without=["figure"]),
+    common.Idle(f"policy chunk {' '.join(common.FABRIC_FLAGS)}", beside=[_plans]),
+    common.Idle("seed", beside=[_no_search]),
+    common.Idle("force", without=["certificate", "figure"]),
+    common.Idle("width title", without=["figure"]),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     policies, sizes = ",".join(DEFAULT_POLICIES), ",".join(DEFAULT_SIZES)
     parser.add_argument(
-        "traffic", nargs="+", metavar="TRAFFIC|PLAN", help=f"{TRAFFIC_HELP}; or plans (.npz)"
+        "traffic", nargs="+", metavar="TRAFFIC|PLAN", help=f"{common.TRAFFIC_HELP}; or plans (.npz)"
     )
     parser.add_argument(
         "--policy", help=f"policies, with commas between them: {KNOWN} (default {policies})"
@@ -106,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show the bytes that each plan moves inside nodes, and the least that plans as fast "
         "move",
     )
-    parser.add_argument("--seed", type=seed, help="random seed of the search (default 0)")
+    parser.add_argument("--seed", type=common.seed, help="random seed of the search (default 0)")
     parser.add_argument(
         "--certificate",
         metavar="DIR",
@@ -114,22 +99,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "it moves (railopt check re-checks them)",
     )
     parser.add_argument(
-        "--figure", metavar="FILE", help=f"draw gap against chunk size: {FORMATS_HELP}"
+        "--figure", metavar="FILE", help=f"draw gap against chunk size: {common.FORMATS_HELP}"
     )
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
+    common.add_fabric_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """One row per policy and chunk size; the exit code.  What took time to find is printed, even
     where files can't be written.
     """
-    width = figure_width(args, "figure", check=False)
+    width = common.figure_width(args, "figure", check=False)
     rows, interrupted = _found(args)
     said = [text for row in rows for text in row.report.notes] + ["interrupted"] * interrupted
     for text in dict.fromkeys(said):
-        note(f"railopt: {text}")
+        common.note(f"railopt: {text}")
     saved: list[Path] = []
     failure: Exception | None = None
     try:
@@ -145,9 +130,9 @@ def run(args: argparse.Namespace) -> int:
         ]
         several = any(row.traffic for row in rows)
         sums = {"totals": [one.as_dict() for one in totals(rows)]} if several else {}
-        print_json({"interrupted": interrupted, "rows": listed_rows, **sums})
+        common.print_json({"interrupted": interrupted, "rows": listed_rows, **sums})
     else:
-        _table(rows, args.moved, output_of(args))
+        _table(rows, args.moved, common.output_of(args))
     if failure is not None:
         raise failure
     refused = bool(saved) and not _checked(rows, saved, args.certificate)
@@ -202,10 +187,10 @@ def _checked(rows: list[GapRow], saved: list[Path], folder: str) -> bool:
     stage("checking certificates")
     moved = [moved_file(file) for row, file in zip(rows, saved, strict=True) if row.moved]
     checked = check_all(saved + moved)
-    note(f"saved {len(saved) + len(moved)} certificates in {folder}: {checked}")
+    common.note(f"saved {len(saved) + len(moved)} certificates in {folder}: {checked}")
     refused = [(name, one) for name, one in checked.verdicts.items() if not one.ok]
     for name, verdict in refused:
-        note(f"{printable(name)}: {verdict.message}")
+        common.note(f"{printable(name)}: {verdict.message}")
     return not refused
 
 
@@ -216,18 +201,16 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
     if kind_of(args.traffic[0]) == "plan":
         yield from file_gaps(args.traffic, limit_s=limit_s, seed=seed, report=show)
         return
-    fabric = fabric_from(args)
+    fabric = common.fabric_from(args)
     stage("traffic")
-    demands = demands_from(args.traffic[0], fabric)
-    if len(demands) > 1 and args.figure:
-        raise InputError(f"--figure: {len(demands)} dispatches: expected one, or layer=sum")
+    demands = common.one_figure(common.demands_from(args.traffic[0], fabric), args)
     for name, demand in demands.items():
         label, ending = (name, f"-{name}") if len(demands) > 1 else ("", "")
         for row in policy_gaps(
             fabric,
             demand,
-            listed(args.policy, "--policy") or DEFAULT_POLICIES,
-            listed(args.chunk, "--chunk") or DEFAULT_SIZES,
+            common.listed(args.policy, "--policy") or DEFAULT_POLICIES,
+            common.listed(args.chunk, "--chunk") or DEFAULT_SIZES,
             limit_s=limit_s,
             seed=seed,
             report=show,
@@ -248,7 +231,7 @@ def _contradictions(args: argparse.Namespace) -> None:
         raise InputError(f"{len(args.traffic)} traffics: expected one, or plans (.npz)")
 
 
-def _table(rows: list[GapRow], moved: bool, out: Output) -> None:
+def _table(rows: list[GapRow], moved: bool, out: common.Output) -> None:
     several = any(row.traffic for row in rows)
     columns = ["dispatch"] if several else []
     columns += ["policy", "chunk", "chunks", "value", "bound", "gap %", "plan", "optimum"]
@@ -291,11 +274,9 @@ def _moved(row: GapRow) -> list[Any]:
 
 def _figure(rows: list[GapRow], args: argparse.Namespace, width: float) -> None:
     from railopt.report.gaps import gap_against_chunk
-    from railopt.report.saving import save_figure
 
     lines = gap_lines(rows)
     if not lines:
         raise InputError("--figure: no bytes cross between nodes, there is nothing to draw")
-    figure = gap_against_chunk(lines, title_of(args, args.traffic[0]), width=width)
-    save_figure(figure, args.figure, force=args.force)
-    note(f"saved {args.figure}")
+    figure = gap_against_chunk(lines, common.title_of(args, args.traffic[0]), width=width)
+    common.save_drawing(args, "figure", figure)

@@ -5,17 +5,8 @@ from __future__ import annotations
 import argparse
 
 from railopt.base.errors import InputError
-from railopt.base.tables import duration, rate
-from railopt.base.units import format_bytes, format_time, parse_integer
-from railopt.cli.common import (
-    Idle,
-    Output,
-    add_output_arguments,
-    note,
-    output_of,
-    print_json,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.base.units import Quantity, duration, format_bytes, format_time, parse_integer, rate
+from railopt.cli import common
 from railopt.moe.hybrid import spec
 from railopt.moe.hybrid.answer import HybridAnswer, answer
 
@@ -25,7 +16,7 @@ EPILOG = """example:
   railopt hybrid spec.toml --sizes 4,1 --json"""
 
 
-IDLE = (Idle("force width title", without=["figure"]),)
+IDLE = (common.Idle("force width title", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,28 +36,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--figure",
         metavar="FILE",
-        help=f"what a block waits for, by domain size and ratio: {FORMATS_HELP}",
+        help=f"what a block waits for, by domain size and ratio: {common.FORMATS_HELP}",
     )
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer, draw, print; the exit code."""
-    width = figure_width(args, "figure")
+    width = common.figure_width(args, "figure")
     sizes = None if args.sizes is None else _sizes(args.sizes)
     found = answer(spec.read(args.spec), sizes, simulate=args.simulate)
     if args.figure:
         from railopt.report.hybrid_figure import latency_figure
-        from railopt.report.saving import save_figure
 
-        figure = latency_figure(found.stream, found.best, title_of(args), width=width)
-        save_figure(figure, args.figure, force=args.force)
-        note(f"saved {args.figure}")
+        figure = latency_figure(found.stream, found.best, common.title_of(args), width=width)
+        common.save_drawing(args, "figure", figure)
     if args.format == "json":
-        print_json(found.as_dict())
+        common.print_json(found.as_dict())
     else:
-        out = output_of(args)
+        out = common.output_of(args)
         _print_domains(found, out)
         _print_parts(found, out)
         _print_what_if(found, out)
@@ -80,7 +69,7 @@ def _sizes(text: str) -> list[int]:
         raise InputError(f"--sizes takes whole numbers with commas, e.g. 4,1: {error}") from None
 
 
-def _print_domains(found: HybridAnswer, out: Output) -> None:
+def _print_domains(found: HybridAnswer, out: common.Output) -> None:
     block = found.stream
     where = " x ".join(f"{level.count} {level.name}" for level in block.levels)
     out.say(
@@ -99,7 +88,7 @@ def _print_domains(found: HybridAnswer, out: Output) -> None:
     )
 
 
-def _print_parts(found: HybridAnswer, out: Output) -> None:
+def _print_parts(found: HybridAnswer, out: common.Output) -> None:
     """Where the time goes; the block's name says which passes it has."""
     block, parts, best = found.stream, found.latency, found.best
     whole = "block, forward and backward" if block.gradients else "block, forward"
@@ -132,7 +121,7 @@ def _print_parts(found: HybridAnswer, out: Output) -> None:
         out.say(f"closed form (T11): p* = {float(p):.4f}, S* = {float(size):.2f}")
 
 
-def _print_what_if(found: HybridAnswer, out: Output) -> None:
+def _print_what_if(found: HybridAnswer, out: common.Output) -> None:
     outer = found.stream.levels[0].name
     print()
     out.table(
@@ -142,7 +131,7 @@ def _print_what_if(found: HybridAnswer, out: Output) -> None:
                 f"{outer} bandwidth x {factor}",
                 ",".join(map(str, other.domains)),
                 duration(other.latency.total),
-                f"{float(other.speedup):.3f}x",
+                Quantity(f"{float(other.speedup):.3f}x", round(float(other.speedup), 3)),
             ]
             for factor, other in found.what_if.items()
         ],

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan", "put chunks on rails with a policy and save the plan"),
     "gap": ("gap", "how far a plan or a policy is from the best possible"),
     "compare": ("compare", "what dead and slow NICs cost each policy, beside the bounds"),
+    "size": ("size", "which fabric to buy for a workload: rails, rates, spine or none, spares"),
     "frontier": ("frontier", "time against bytes moved inside nodes: what is possible, by policy"),
     "solve": ("solve", "find the best plan and prove it optimal"),
     "schedule": (
@@ -48,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "carry out a plan: in this process, as a table of work requests, or on the NICs",
     ),
     "bench": ("bench", "time plans on a sender, in the columns of nccl-tests"),
-    "fabric": ("fabric", "draw a node of a fabric, and say what its description assumes"),
+    "fabric": ("fabric", "draw a node of a fabric; describe it for NCCL; check how it is wired"),
     "fabric-from-perftest": (
         "fabric_from_perftest",
         "make a fabric from NIC rates measured with perftest",

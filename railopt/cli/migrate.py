@@ -8,17 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from railopt.base.arrays import check_suffix, check_targets, write_atomic
-from railopt.base.tables import duration, size
-from railopt.base.units import parse_bytes
-from railopt.cli.common import (
-    Idle,
-    add_fabric_arguments,
-    add_output_arguments,
-    fabric_from,
-    note,
-    output_of,
-    print_json,
-)
+from railopt.base.units import duration, parse_bytes, size
+from railopt.cli import common
 from railopt.cli.progress import stage
 
 if TYPE_CHECKING:
@@ -39,7 +30,7 @@ expert of the slot any more; "buffers" is how many a rank needs.  "least" is wha
 busiest node take for their bytes; --simulate runs the batches on the fabric, NICs alone."""
 
 _FILES = ("output", "plan", "certificate", "holders_certificate")
-IDLE = (Idle("force", without=_FILES),)
+IDLE = (common.Idle("force", without=_FILES),)
 ROWS = {"together": "all layers together", "apart": "layer by layer", "first": "vLLM's first fit"}
 
 
@@ -83,8 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.json",
         help="save that no choice of holders has a busiest node that sends less, for check",
     )
-    add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    common.add_output_arguments(parser)
+    common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,9 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
     check_suffix(args.plan, "plan")
     check_targets(*(getattr(args, name) for name in _FILES), force=args.force)
-    if args.rails is None and args.gpus is not None and not args.fabric:
-        args.rails = args.gpus
-    fabric, weights = fabric_from(args), parse_bytes(args.expert)
+    fabric, weights = common.fabric_from(args), parse_bytes(args.expert)
     old, new = _maps(args)
     cap = None if args.chunk == "flow" else parse_bytes(args.chunk)
     found = {
@@ -115,11 +104,11 @@ def run(args: argparse.Namespace) -> int:
         for name, plan in plans.items():
             rows[name]["simulated"] = _simulated(plan)
     if args.format == "json":
-        print_json({"batches": rows, "migration": moves})
+        common.print_json({"batches": rows, "migration": moves})
         return 0
     columns = ["batches", "number", "at least", "buffers", "sent", "busiest NIC", "time", "least"]
     columns += ["simulated"] * args.simulate
-    output_of(args).table(columns, [_cells(*row) for row in rows.items()])
+    common.output_of(args).table(columns, [_cells(*row) for row in rows.items()])
     return 0
 
 
@@ -145,7 +134,7 @@ def _save(args: argparse.Namespace, made: Migration, plan: Plan, moves: dict[str
         write_atomic(args.output, json.dumps(moves) + "\n", force=args.force)
     for name in _FILES:
         if getattr(args, name):
-            note(f"saved {getattr(args, name)}")
+            common.note(f"saved {getattr(args, name)}")
 
 
 def _row(made: Migration, plan: Plan) -> dict[str, Any]:

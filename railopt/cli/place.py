@@ -8,31 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from railopt.base.arrays import check_targets
 from railopt.base.errors import InputError, printable
-from railopt.base.tables import Quantity, duration, percent, size
 from railopt.base.units import (
+    Quantity,
+    duration,
     format_bytes,
     parse_bytes,
     parse_integer,
     parse_number,
     parse_time,
+    percent,
     seconds,
+    size,
 )
-from railopt.cli.common import (
-    Idle,
-    Output,
-    add_fabric_arguments,
-    add_output_arguments,
-    fabric_from,
-    given,
-    integer,
-    listed,
-    note,
-    output_of,
-    positive,
-    print_json,
-    refuse_idle,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.cli import common
 from railopt.cli.progress import stage
 
 if TYPE_CHECKING:
@@ -61,21 +49,21 @@ where tokens come from: those of the others are spread over the GPUs."""
 
 _SERVERS = ("sglang", "tensorrt_llm", "vllm", "vllm_ascend")
 IDLE = (
-    Idle("groups costs aim moves", beside=["planner!=replicate"]),
-    Idle("moves", without=["previous"]),
-    Idle("moves", beside=["active"]),
-    Idle("move_weight decay", beside=["planner=contiguous"]),
-    Idle("move_weight", beside=["planner=replicate"], without=["previous", "aim=time"]),
-    Idle("rail_policy", without=["aim=link"]),
-    Idle("limit", beside=["planner!=optimal"]),
-    Idle("evaluate", without=["iteration"]),
-    Idle("window decay held_out rolling", beside=["iteration"]),
-    Idle("replicas", beside=["planner=contiguous"], without=_SERVERS),
-    Idle("model_dim ffn", beside=["model"]),
-    Idle("model_dim", without=["ffn"]),
-    Idle("ffn", without=["model_dim"]),
-    Idle("width title", without=["gantt"]),
-    Idle("force", without=[*_SERVERS, "gantt"]),
+    common.Idle("groups costs aim moves", beside=["planner!=replicate"]),
+    common.Idle("moves", without=["previous"]),
+    common.Idle("moves", beside=["active"]),
+    common.Idle("move_weight decay", beside=["planner=contiguous"]),
+    common.Idle("move_weight", beside=["planner=replicate"], without=["previous", "aim=time"]),
+    common.Idle("rail_policy", without=["aim=link"]),
+    common.Idle("limit", beside=["planner!=optimal"]),
+    common.Idle("evaluate", without=["iteration"]),
+    common.Idle("window decay held_out rolling", beside=["iteration"]),
+    common.Idle("replicas", beside=["planner=contiguous"], without=_SERVERS),
+    common.Idle("model_dim ffn", beside=["model"]),
+    common.Idle("model_dim", without=["ffn"]),
+    common.Idle("ffn", without=["model_dim"]),
+    common.Idle("width title", without=["gantt"]),
+    common.Idle("force", without=[*_SERVERS, "gantt"]),
 )
 
 
@@ -90,8 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_steps(parser)
     _add_iteration(parser)
     _add_files(parser)
-    add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    common.add_output_arguments(parser)
+    common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def _add_planner(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +93,7 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--replicas",
-        type=integer,
+        type=common.integer,
         help="physical experts per layer, homes included (at most, but for replicate; default: one "
         "slot more on every GPU than the experts need)",
     )
@@ -114,7 +102,7 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--groups",
-        type=integer,
+        type=common.integer,
         help="expert groups that replicate keeps on one node (default 1)",
     )
     parser.add_argument(
@@ -177,22 +165,24 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--held-out",
         metavar="N",
-        type=integer,
+        type=common.integer,
         help="last steps for the scores, by a plan on those before (default a quarter); the "
         "placement that is saved is planned on all steps; 0: score on what was planned on",
     )
     group.add_argument(
         "--rolling",
         metavar="N",
-        type=integer,
+        type=common.integer,
         help="plan anew after every N held-out steps, as a server does",
     )
     group.add_argument(
-        "--iteration", type=integer, help="plan on this recorded iteration alone, -1 the last"
+        "--iteration",
+        type=common.integer,
+        help="plan on this recorded iteration alone, -1 the last",
     )
     group.add_argument(
         "--evaluate",
-        type=integer,
+        type=common.integer,
         help="with --iteration: score on this recorded iteration (default: the same)",
     )
 
@@ -207,28 +197,21 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
         "--model", help="model whose dimensions count (default: the trace's own), e.g. deepseek-v3"
     )
     parser.add_argument(
-        "--model-dim", metavar="N", type=positive, help="width of a token, instead of --model"
+        "--model-dim",
+        metavar="N",
+        type=common.positive,
+        help="width of a token, instead of --model",
     )
     parser.add_argument(
-        "--ffn", metavar="N", type=positive, help="width of an expert, beside --model-dim"
+        "--ffn", metavar="N", type=common.positive, help="width of an expert, beside --model-dim"
     )
     parser.add_argument(
         "--gpu-tflops", type=float, default=400.0, help="what a GPU reaches, TFLOP/s (default 400)"
     )
     parser.add_argument(
-        "--tokens", type=positive, help="tokens per rank, where the trace does not say"
+        "--tokens", type=common.positive, help="tokens per rank, where the trace does not say"
     )
-    parser.add_argument(
-        "--top-k",
-        type=positive,
-        help="experts per token, for .pt statistics and .npy (default: the model's, else 1)",
-    )
-    parser.add_argument(
-        "--routed-experts",
-        metavar="N",
-        type=positive,
-        help="TRACE is vLLM's routed_experts, ids of N experts [length, layers, top_k]",
-    )
+    common.add_trace_arguments(parser)
     parser.add_argument(
         "--rule",
         choices=("home", "near", "even"),
@@ -273,9 +256,9 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gantt",
         metavar="FILE",
-        help=f"draw the iteration's timeline before and after: {FORMATS_HELP}",
+        help=f"draw the iteration's timeline before and after: {common.FORMATS_HELP}",
     )
-    add_figure_arguments(parser)
+    common.add_figure_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -286,9 +269,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.trace import TRAINING
 
     _check(args)
-    if args.rails is None and args.gpus is not None and not args.fabric:
-        args.rails = args.gpus
-    fabric = fabric_from(args)
+    fabric = common.fabric_from(args)
     devices = fabric.nodes * fabric.gpus
     known = None if args.model is None else preset(args.model)
     trace = trace_from(
@@ -300,9 +281,11 @@ def run(args: argparse.Namespace) -> int:
     )
     if "top_k" in trace.meta:
         whose = f"as {args.model} has" if known else "--top-k or --model says otherwise"
-        note(f"{args.trace} does not say how many experts a token has: {trace.top_k}, {whose}")
-    if trace.tokens_per_rank and given(args, "tokens"):
-        refuse_idle("tokens", f"with a trace of {trace.tokens_per_rank} tokens per rank")
+        common.note(
+            f"{args.trace} does not say how many experts a token has: {trace.top_k}, {whose}"
+        )
+    if trace.tokens_per_rank and common.given(args, "tokens"):
+        common.refuse_idle("tokens", f"with a trace of {trace.tokens_per_rank} tokens per rank")
     if args.gantt and trace.records != TRAINING:
         raise InputError(f"--gantt draws a training iteration: the trace has {trace.records}")
     if args.merge_ranks and trace.ranks != devices:
@@ -311,11 +294,11 @@ def run(args: argparse.Namespace) -> int:
     made = compare(trace, fabric, question, stage)
     _save(args, made, trace.layers.tolist())
     if args.format == "json":
-        print_json(made.as_dict())
+        common.print_json(made.as_dict())
     else:
-        _print(made, output_of(args))
+        _print(made, common.output_of(args))
     if made.placed.interrupted:
-        note("railopt: interrupted: the best so far")
+        common.note("railopt: interrupted: the best so far")
         return 130
     return 0 if all(known.optimum_known for known in made.placed.optima) else 2
 
@@ -377,7 +360,7 @@ def _active(text: str, devices: int) -> Bools:
     import numpy as np
 
     active = np.zeros(devices, np.bool_)
-    for part in listed(text, "--active") or ():
+    for part in common.listed(text, "--active") or ():
         first, dash, last = part.partition("-")
         start = parse_integer(first, "GPU", low=0)
         end = parse_integer(last, "GPU", low=0) if dash else start
@@ -391,7 +374,7 @@ def _active(text: str, devices: int) -> Bools:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse files that are in the way, before anything is computed."""
-    figure_width(args, "gantt")
+    common.figure_width(args, "gantt")
     check_targets(*_saved(args), args.gantt, force=args.force)
 
 
@@ -423,41 +406,39 @@ def _save(args: argparse.Namespace, made: PlacementReport, layers: list[int]) ->
     placement = made.placed.placement
     if args.gantt:
         from railopt.report.gantt import gantt
-        from railopt.report.saving import save_figure
 
         lines = [side.timeline for side in made.sides.values()]
         names = ("before:\nnothing overlaps", f"after: {made.planner},\ncopies sent ahead")
-        width = figure_width(args, "gantt")
-        figure = gantt(lines, names, title=title_of(args), width=width)
-        save_figure(figure, args.gantt, force=args.force)
-        note(f"saved {args.gantt}")
+        width = common.figure_width(args, "gantt")
+        figure = gantt(lines, names, title=common.title_of(args), width=width)
+        common.save_drawing(args, "gantt", figure)
     most = int(placement.holds.sum(axis=2).max())
     slots = max(most, -(-(args.replicas or 0) // placement.devices))
     if args.sglang:
         save_location(placement, args.sglang, slots, force=args.force)
         options = sglang_options(placement, args.sglang, slots)
-        note(f"saved {args.sglang}: python -m sglang.launch_server ... {options}")
+        common.note(f"saved {args.sglang}: python -m sglang.launch_server ... {options}")
     if args.vllm:
         save_vllm_map(placement, args.vllm, slots, force=args.force)
-        note(f"saved {args.vllm}")
+        common.note(f"saved {args.vllm}")
     if args.tensorrt_llm:
         save_load_balancer(placement, args.tensorrt_llm, layers, slots, force=args.force)
-        note(
+        common.note(
             f"saved {args.tensorrt_llm}: moe_config: {{load_balancer: {args.tensorrt_llm}}} with "
             f"--ep_size {placement.devices}"
         )
     if args.vllm_ascend:
         save_expert_map(placement, args.vllm_ascend, slots, force=args.force)
-        note(f"saved {args.vllm_ascend}")
+        common.note(f"saved {args.vllm_ascend}")
     more = slots * placement.devices * placement.layers - int(placement.copies.sum())
     if _saved(args) and more:
-        note(
+        common.note(
             f"files for servers have {more} further copies, which are in no score: {slots} slots "
             f"on every GPU"
         )
 
 
-def _print(made: PlacementReport, out: Output) -> None:
+def _print(made: PlacementReport, out: common.Output) -> None:
     placement = made.placed.placement
     out.say(
         f"{made.planner}: {int(placement.copies.sum())} copies of experts in {placement.layers} "
@@ -477,8 +458,10 @@ def _print(made: PlacementReport, out: Output) -> None:
             f"({'; '.join(sorted({known.by for known in optima}))})"
         )
     out.table(["max/mean of GPUs", "mean", "best step", "worst step", "worst layer"], _scores(made))
-    steps = [f"on step {made.scored_on[-1]}", "before", "after", "gain"]
-    out.table(steps, _rows(made), beside=True)
+    for what, rows in _rows(made).items():
+        columns = [f"{what} on step {made.scored_on[-1]}", "before", "after", "gain"]
+        print()
+        out.table(columns, rows, beside=True)
     out.say(
         f"experts moved: {format_bytes(int(made.moved.bytes.sum()))} in all, "
         f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes; {made.new_copies} new "
@@ -486,6 +469,7 @@ def _print(made: PlacementReport, out: Output) -> None:
     )
     if made.curve:
         columns = ["moves per layer", "moves", "at least", "max/mean", "worst layer"]
+        print()
         out.table(columns, _curve(made), beside=True)
     if made.orphans:
         out.say(
@@ -572,7 +556,9 @@ def _scores(made: PlacementReport) -> list[list[str]]:
     ]
 
 
-def _rows(made: PlacementReport) -> list[list[str]]:
+def _rows(made: PlacementReport) -> dict[str, list[list[str]]]:
+    """Rows of bytes and rows of times, each a table, whose columns have one unit."""
+
     def row(name: str, old: Any, new: Any, text: Any) -> list[str]:
         gain = float(old) / float(new) if new else 0.0
         return [
@@ -583,12 +569,12 @@ def _rows(made: PlacementReport) -> list[list[str]]:
         ]
 
     before, after = made.sides["before"], made.sides["after"]
-    rows = [row("bytes between nodes", before.internode, after.internode, size)]
+    volumes, times = [row("between nodes", before.internode, after.internode, size)], []
     for name in before.links:
         (old, slow), (new, fast) = before.links[name], after.links[name]
-        rows.append(row(f"busiest NIC, {name}", old, new, size))
-        rows.append(row(f"dispatch time, {name}", slow, fast, duration))
+        volumes.append(row(f"busiest NIC, {name}", old, new, size))
+        times.append(row(f"dispatch, {name}", slow, fast, duration))
     if made.timed:
         start, end = (seconds(side.timeline.total_ps) for side in (before, after))
-        rows.append(row("iteration", start, end, duration))
-    return rows
+        times.append(row("iteration", start, end, duration))
+    return {"bytes": volumes, "time": times}

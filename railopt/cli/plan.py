@@ -6,19 +6,8 @@ import argparse
 
 from railopt.answers.gap import gap
 from railopt.base.arrays import check_suffix, check_targets
-from railopt.base.tables import duration, percent, size
-from railopt.cli.common import (
-    TRAFFIC_HELP,
-    Idle,
-    add_fabric_arguments,
-    add_output_arguments,
-    demand_from,
-    fabric_from,
-    note,
-    output_of,
-    print_json,
-    seed,
-)
+from railopt.base.units import duration, percent, size
+from railopt.cli import common
 from railopt.policies import KNOWN, plan
 from railopt.policies.spilling import SCALE_UP
 from railopt.symbolic.applies import warnings_for
@@ -29,12 +18,12 @@ EPILOG = """example:
   railopt plan moe:skew=0.8,seed=1 --policy spill --scale-up in-time"""
 
 
-IDLE = (Idle("force", without=["output"]),)
+IDLE = (common.Idle("force", without=["output"]),)
 MORE = ("max send", "max receive", "staged", "passed on", "scale-up")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("traffic", metavar="TRAFFIC", help=TRAFFIC_HELP)
+    parser.add_argument("traffic", metavar="TRAFFIC", help=common.TRAFFIC_HELP)
     parser.add_argument(
         "--chunk",
         default="1MiB",
@@ -49,20 +38,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "beside: the time is that of the NICs)",
     )
     parser.add_argument(
-        "--seed", type=seed, help="random seed of hash and random, and of the ties of lpt"
+        "--seed", type=common.seed, help="random seed of hash and random, and of the ties of lpt"
     )
     parser.add_argument(
         "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
     )
-    add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    common.add_output_arguments(parser)
+    common.add_fabric_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     check_suffix(args.output, "plan")
     check_targets(args.output, force=args.force)
-    fabric = fabric_from(args)
-    chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
+    fabric = common.fabric_from(args)
+    chunks = common.demand_from(args.traffic, fabric).chunks(args.chunk)
     made = plan(fabric, chunks, args.policy, seed=args.seed, scale_up=args.scale_up)
     if args.output:
         made.save(args.output, force=args.force)
@@ -74,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             "scaleup_time": made.scaleup_time,
             "time_with_scaleup": made.time_with_scaleup,
         }
-        print_json({**report.as_dict(), **node, "output": args.output})
+        common.print_json({**report.as_dict(), **node, "output": args.output})
     else:
         cells = {
             "policy": made.policy,
@@ -91,9 +80,9 @@ def run(args: argparse.Namespace) -> int:
         }
         if args.scale_up == "in-time":
             cells["time with scale-up"] = duration(made.time_with_scaleup)
-        output_of(args).table(list(cells), [list(cells.values())], more=MORE)
+        common.output_of(args).table(list(cells), [list(cells.values())], more=MORE)
     for line in warnings_for(fabric, args.policy):
-        note(f"warning: {line}")
+        common.note(f"warning: {line}")
     if args.output:
-        note(f"saved {args.output}")
+        common.note(f"saved {args.output}")
     return 0

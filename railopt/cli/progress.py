@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from railopt.base.tables import percent
-from railopt.base.units import format_time
+from railopt.base.units import format_time, percent
 from railopt.evidence.bracket import gap_between
 
 if TYPE_CHECKING:

@@ -7,14 +7,7 @@ import time
 from typing import Any
 
 from railopt.base.errors import CheckFailed, printable
-from railopt.cli.common import (
-    Idle,
-    Output,
-    add_format_arguments,
-    note,
-    output_of,
-    print_json,
-)
+from railopt.cli import common
 from railopt.model.fabric import Fabric
 
 NOT_RUN = "pinned, Coq's kernel not run"
@@ -28,8 +21,8 @@ examples:
 
 
 IDLE = (
-    Idle("id quick kernel", beside=["fabric"]),
-    Idle("kernel", beside=["quick"]),
+    common.Idle("id quick kernel", beside=["fabric"]),
+    common.Idle("kernel", beside=["quick"]),
 )
 
 
@@ -51,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fabric", metavar="FABRIC.toml", help="say which theorems apply to this fabric"
     )
-    add_format_arguments(parser)
+    common.add_format_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,9 +58,9 @@ def _fabric(args: argparse.Namespace) -> int:
     fabric = Fabric.read(args.fabric)
     found = applicability(fabric)
     if args.format == "json":
-        print_json({"fabric": args.fabric, "theorems": [vars(entry) for entry in found]})
+        common.print_json({"fabric": args.fabric, "theorems": [vars(entry) for entry in found]})
         return 0
-    out = output_of(args)
+    out = common.output_of(args)
     out.say(f"{printable(args.fabric)}: {fabric.nodes} nodes x {fabric.rails} rails")
     rows = [[e.id, "applies" if e.applies else "does not", e.why] for e in found]
     if out.form == "text":
@@ -83,7 +76,7 @@ def _theorems(args: argparse.Namespace) -> int:
     from railopt.symbolic import run as runner
 
     asked = [theorem for name in args.id for theorem in registry.family(name)]
-    chosen = list(dict.fromkeys(asked or registry.load().values()))
+    chosen = list(dict.fromkeys(asked or registry.read().values()))
     start = time.monotonic()
     needed = any(theorem.coq for theorem in chosen)
     kernel = runner.CoqKernel(
@@ -91,7 +84,7 @@ def _theorems(args: argparse.Namespace) -> int:
     )
     kernel_s = time.monotonic() - start
     if needed and not args.quick and not kernel.ran:
-        note(
+        common.note(
             f"railopt prove: the Coq theorems were {kernel.how}; apt-get install "
             f"--no-install-recommends coq, then make proofs"
         )
@@ -99,7 +92,7 @@ def _theorems(args: argparse.Namespace) -> int:
     failed = [outcome for outcome in outcomes if not outcome.ok]
     took = time.monotonic() - start
     if args.format == "json":
-        print_json(
+        common.print_json(
             {
                 "ok": not failed,
                 "quick": args.quick,
@@ -113,7 +106,7 @@ def _theorems(args: argparse.Namespace) -> int:
             }
         )
     else:
-        out = output_of(args)
+        out = common.output_of(args)
         _print(outcomes, bool(args.id), kernel.ran, out)
         out.say(
             f"{len(outcomes) - len(failed)} of {len(outcomes)} as stated, {took:.1f} s"
@@ -145,7 +138,7 @@ def _why(outcome: Any) -> str:
     )
 
 
-def _print(outcomes: list[Any], details: bool, kernel_ran: bool, out: Output) -> None:
+def _print(outcomes: list[Any], details: bool, kernel_ran: bool, out: common.Output) -> None:
     header = ("id", "statement", "status", "range", "s")
     rows = [
         (

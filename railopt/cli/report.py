@@ -8,8 +8,7 @@ from pathlib import Path
 
 from railopt.base.arrays import check_targets, write_atomic
 from railopt.base.errors import CheckFailed, InputError, printable
-from railopt.cli.common import Idle, note, print_json
-from railopt.cli.drawing import add_width_argument, width_of
+from railopt.cli.common import Idle, add_width_argument, note, print_json, width_of
 
 EPILOG = """example:
   railopt report results -o report.html
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         for word in (f"--{name}", folder)
     ]
     command = shlex.join(["railopt", "report", *args.results, *shown])
-    theorems = tuple(registry.load().values())
+    theorems = tuple(registry.read().values())
     text = page.build(found, theorems, experiments, checked, command, args.title or "")
     title = args.title or ""
     drawn = all_figures(found.rows, width=width, title=title) if args.figures or args.json else []

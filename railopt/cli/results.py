@@ -7,17 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from railopt.base.errors import InputError, did_you_mean, printable
-from railopt.base.tables import Quantity, duration, percent
-from railopt.base.units import parse_number, quoted
-from railopt.cli.common import (
-    Idle,
-    Output,
-    add_format_arguments,
-    note,
-    output_of,
-    print_json,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.base.units import Quantity, duration, parse_number, percent, quoted
+from railopt.cli import common
 from railopt.report.rows import checked
 from railopt.report.swept import ordered, parameters, swept, without
 from railopt.report.verdict import names
@@ -39,12 +30,12 @@ IF_SEVERAL = ("gpus", "link", "degrade", "limit_s", "threads", "simulate", "comm
 
 
 IDLE = (
-    Idle("force", without=["export", "plot"]),
-    Idle("width title against", without=["plot"]),
-    Idle("failed export all", beside=["plot"]),
-    Idle("format all", beside=["export"]),
-    Idle("all", beside=["failed"]),  # which shows every row, as these formats do
-    Idle("all", beside=["format!=text"]),
+    common.Idle("force", without=["export", "plot"]),
+    common.Idle("width title against", without=["plot"]),
+    common.Idle("failed export all", beside=["plot"]),
+    common.Idle("format all", beside=["export"]),
+    common.Idle("all", beside=["failed"]),  # which shows every row, as these formats do
+    common.Idle("all", beside=["format!=text"]),
 )
 
 
@@ -72,25 +63,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot",
         metavar="FILE",
         help="draw the gap against the parameter that was swept, median and range over seeds: "
-        f"{FORMATS_HELP}; the table is then that of the figure",
+        f"{common.FORMATS_HELP}; the table is then that of the figure",
     )
     parser.add_argument(
         "--against",
         metavar="COLUMN",
         help="the parameter that --plot draws (default: the one with the most values)",
     )
-    add_figure_arguments(parser)
+    common.add_figure_arguments(parser)
     parser.add_argument(
         "--all", action="store_true", help=f"list every row, not only the first {SHOWN}"
     )
-    add_format_arguments(parser)
+    common.add_format_arguments(parser)
     parser.add_argument("--force", action="store_true", help="replace files that exist")
 
 
 def run(args: argparse.Namespace) -> int:
-    out = output_of(args)
-    width = figure_width(args, "plot")
-    found = results.load(*args.places)
+    out = common.output_of(args)
+    width = common.figure_width(args, "plot")
+    found = results.read(*args.places)
     if not found.rows and not (args.failed and found.failed):
         raise InputError(
             f"{quoted(', '.join(args.places))}: no good row in {found.files} files: "
@@ -108,23 +99,25 @@ def run(args: argparse.Namespace) -> int:
         _plot(rows, args, width, out)
     elif args.export:
         results.export(rows, args.export, force=args.force)
-        note(f"saved {len(rows)} rows in {args.export}")
+        common.note(f"saved {len(rows)} rows in {args.export}")
     elif args.format == "json":
-        print_json([results.flat(row) for row in rows])
+        common.print_json([results.flat(row) for row in rows])
     elif args.failed:
-        columns, cells = _told(rows, (*FAILED, *_several(rows)))
-        errors = [[*told, row["error"]] for told, row in zip(cells, rows, strict=True)]
+        columns, cells = _distinguishing(rows, (*FAILED, *_several(rows)))
+        errors = [[*shown, row["error"]] for shown, row in zip(cells, rows, strict=True)]
         out.table([*columns, "error"], errors)
     else:
         _print(rows, SHOWN if out.form == "text" and not args.all else None, out)
-    note(
+    common.note(
         f"{len(found.rows)} good rows, {len(found.failed)} failed, {found.torn} torn lines "
         f"dropped, in {found.files} files"
     )
     return 0
 
 
-def _plot(rows: list[results.Row], args: argparse.Namespace, width: float, out: Output) -> None:
+def _plot(
+    rows: list[results.Row], args: argparse.Namespace, width: float, out: common.Output
+) -> None:
     """Draw the gap against a parameter, and print what the figure shows."""
     from railopt.report.gap_figures import gap_against
     from railopt.report.saving import save_figure
@@ -141,21 +134,21 @@ def _plot(rows: list[results.Row], args: argparse.Namespace, width: float, out: 
             "most: there is nothing to draw a gap against"
         )
     parameter = varied[args.against] if args.against else next(iter(varied.values()))
-    title = title_of(args, ", ".join(names(rows)))
+    title = common.title_of(args, ", ".join(names(rows)))
     made = gap_against(rows, parameter, width=width, title=title)
     save_figure(made.drawing, args.plot, force=args.force)
     others = [name for name in varied if name != parameter.name]
     cells = [[*row[:3], *(Quantity(f"{gap:.3g}", gap) for gap in row[3:])] for row in made.rows]
     out._replace(caption=made.caption).table(made.columns, cells, left=1)
-    note(f"saved {args.plot}: {made.title[0].lower()}{made.title[1:]}. {made.caption}")
+    common.note(f"saved {args.plot}: {made.title[0].lower()}{made.title[1:]}. {made.caption}")
     if others:
         fixed = f"--where {others[0]}=VALUE keeps one value, --against {others[0]} draws it"
-        note(f"the rows differ in {', '.join(others)} too: {fixed}")
+        common.note(f"the rows differ in {', '.join(others)} too: {fixed}")
 
 
-def _print(rows: list[results.Row], most: int | None, out: Output) -> None:
+def _print(rows: list[results.Row], most: int | None, out: common.Output) -> None:
     """The rows, the first `most` of them; columns in which none differ only with --wide."""
-    columns, cells = _told(rows, (*GOOD, *_several(rows)))
+    columns, cells = _distinguishing(rows, (*GOOD, *_several(rows)))
     same = [name for i, name in enumerate(columns) if len({str(row[i]) for row in cells}) == 1]
     hidden = [name for name in same if name != "policy"] if len(rows) > 1 else []
     if hidden and out.names is None and not out.wide and out.form != "csv":
@@ -171,13 +164,15 @@ def _print(rows: list[results.Row], most: int | None, out: Output) -> None:
         ]
         for row in rows
     ]
-    table = [[*told, *more] for told, more in zip(cells, found, strict=True)][:most]
+    table = [[*shown, *more] for shown, more in zip(cells, found, strict=True)][:most]
     out.table([*columns, "time", "gap %", "optimum", "worst"], table, more=hidden)
     if len(table) < len(rows):
-        note(f"... and {len(rows) - len(table)} more (--all)")
+        common.note(f"... and {len(rows) - len(table)} more (--all)")
 
 
-def _told(rows: list[results.Row], names: Sequence[str]) -> tuple[list[str], list[list[Any]]]:
+def _distinguishing(
+    rows: list[results.Row], names: Sequence[str]
+) -> tuple[list[str], list[list[Any]]]:
     """Columns that tell rows apart, and their values; parameters of workloads that vary stand
     beside what is left of the traffic.
     """
@@ -197,7 +192,7 @@ def _sorted(rows: list[results.Row]) -> list[results.Row]:
     """By what tells them apart, each column in its natural order."""
     if not rows:
         return []
-    columns, cells = _told(rows, (*GOOD, *_several(rows)))
+    columns, cells = _distinguishing(rows, (*GOOD, *_several(rows)))
     plain = [
         [cell if isinstance(cell, str | int | float) else str(cell) for cell in row]
         for row in cells

@@ -11,21 +11,8 @@ import time
 from railopt.base.arrays import check_suffix, check_targets, kind_of, write_atomic
 from railopt.base.errors import InputError
 from railopt.base.kernels import compiling_s
-from railopt.base.tables import percent, size
-from railopt.base.units import format_bytes, format_time, parse_time, seconds
-from railopt.cli.common import (
-    BYTES_HELP,
-    FABRIC_FLAGS,
-    Idle,
-    Output,
-    add_fabric_arguments,
-    add_output_arguments,
-    fabric_from,
-    note,
-    output_of,
-    print_json,
-    traffic_from,
-)
+from railopt.base.units import format_bytes, format_time, parse_time, percent, seconds, size
+from railopt.cli import common
 from railopt.cli.progress import LONG_S, stage
 from railopt.schedule import (
     KINDS,
@@ -80,19 +67,23 @@ def _no_search(args: argparse.Namespace) -> str:
 
 
 IDLE = (
-    Idle(f"kind order eps startup limit compare {' '.join(FABRIC_FLAGS)}", beside=[_saved]),
-    Idle("chunk", without=["plan"]),
-    Idle("force", without=_FILES),
-    Idle("kind", beside=["compare"], without=["stages", *_FILES]),
-    Idle("order eps startup", beside=["compare"]),
-    Idle("limit", beside=[_no_search]),
-    Idle("order stages_certificate", beside=[_no_stages]),
+    common.Idle(
+        f"kind order eps startup limit compare {' '.join(common.FABRIC_FLAGS)}", beside=[_saved]
+    ),
+    common.Idle("chunk", without=["plan"]),
+    common.Idle("force", without=_FILES),
+    common.Idle("kind", beside=["compare"], without=["stages", *_FILES]),
+    common.Idle("order eps startup", beside=["compare"]),
+    common.Idle("limit", beside=[_no_search]),
+    common.Idle("order stages_certificate", beside=[_no_stages]),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `railopt schedule`."""
-    parser.add_argument("traffic", metavar="TRAFFIC", help=f"{BYTES_HELP}; or a saved schedule")
+    parser.add_argument(
+        "traffic", metavar="TRAFFIC", help=f"{common.BYTES_HELP}; or a saved schedule"
+    )
     parser.add_argument(
         "--kind", choices=list(KINDS), help="kind of schedule (default compact; see below)"
     )
@@ -129,8 +120,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stages", action="store_true", help="list the stages: who sends how much to whom"
     )
     _add_files(parser)
-    add_fabric_arguments(parser)
-    add_output_arguments(parser)
+    common.add_fabric_arguments(parser)
+    common.add_output_arguments(parser)
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -178,14 +169,13 @@ def run(args: argparse.Namespace) -> int:
             }
             for c in costs
         ]
-        print_json(data if args.compare else data[0])
+        common.print_json(data if args.compare else data[0])
         return 0
-    out = output_of(args)
+    out = common.output_of(args)
     _print_costs(costs, args.links, out)
     if args.stages:
         print()
-        rows = [[s, size(int(made.lengths[s])), _line(made, s)] for s in range(made.stages)]
-        out.table(["stage", "length", "transfers"], rows, beside=True)
+        _print_stages(made, out)
     return 0
 
 
@@ -194,11 +184,11 @@ def _costs(args: argparse.Namespace) -> list[ScheduleCost]:
     if kind_of(args.traffic) == "schedule":
         loaded = Schedule.read(args.traffic)
         return [ScheduleCost(loaded, modelled(loaded, links))]
-    made_for = fabric_from(args)
+    made_for = common.fabric_from(args)
     kinds = list(KINDS) if args.compare else [args.kind or "compact"]
     go_on = _until(None if args.limit is None else float(seconds(parse_time(args.limit))))
     _say_long(made_for.nodes, kinds, args.limit)
-    traffic = traffic_from(args.traffic, made_for)
+    traffic = common.traffic_from(args.traffic, made_for)
     if args.compare:
         return compare(made_for, traffic, links=links, go_on=go_on)
     options = {name: getattr(args, name) for name in ("order", "eps", "startup")}
@@ -214,7 +204,7 @@ def _until(limit_s: float | None) -> GoOn:
         if limit_s is None or time.monotonic() - compiling_s() - began < limit_s:
             return True
         if not over:
-            note(
+            common.note(
                 f"--limit: {share:.0%} of the bytes have a stage that was searched for; the others "
                 "go as in spreadout"
             )
@@ -234,9 +224,9 @@ def _say_long(nodes: int, kinds: list[str], limit: str | None) -> None:
     if long or gb > MUCH_GB:
         takes = f"about {needs_s / 60:.0f} min or more, and " if long else ""
         ends = "; --limit ends the search" * searched + "; --kind spreadout does not search"
-        note(f"{nodes} servers: the stages take {takes}{gb:.1f} GB{ends if long else ''}")
+        common.note(f"{nodes} servers: the stages take {takes}{gb:.1f} GB{ends if long else ''}")
     if fast and fast_gb > MUCH_GB:
-        note(
+        common.note(
             f"{nodes} servers: FAST has up to {nodes**2} stages, {fast_gb:.0f} GB, where no two "
             "pairs exchange as much"
         )
@@ -245,23 +235,23 @@ def _say_long(nodes: int, kinds: list[str], limit: str | None) -> None:
 def _write(args: argparse.Namespace, made: Schedule) -> None:
     if args.output:
         made.save(args.output, force=args.force)
-        note(f"wrote {args.output}")
+        common.note(f"wrote {args.output}")
     if args.certificate:
         certificate(made).require().save(args.certificate, force=args.force)
-        note(f"wrote {args.certificate}")
+        common.note(f"wrote {args.certificate}")
     if args.stages_certificate:
         staged(made).require().save(args.stages_certificate, force=args.force)
-        note(f"wrote {args.stages_certificate}")
+        common.note(f"wrote {args.stages_certificate}")
     if args.plan:
         plan = made.plan(args.chunk)
         plan.save(args.plan, force=args.force)
-        note(f"wrote {args.plan}: {len(plan.chunks)} chunks")
+        common.note(f"wrote {args.plan}: {len(plan.chunks)} chunks")
     if args.cm:
         write_atomic(args.cm, made.to_cm(), force=args.force)
-        note(f"wrote {args.cm}")
+        common.note(f"wrote {args.cm}")
 
 
-def _print_costs(costs: list[ScheduleCost], links: str, out: Output) -> None:
+def _print_costs(costs: list[ScheduleCost], links: str, out: common.Output) -> None:
     made = costs[0].schedule
     side = "sends" if made.bound.side == "send" else "receives"
     out.say(
@@ -289,6 +279,20 @@ def _print_costs(costs: list[ScheduleCost], links: str, out: Output) -> None:
     ]
     parts = ["wire us", "start-up", "balance", "redistr.", "total us", "/model's bound"]
     out.table(["kind", "stages", "excess %", *parts, "synthesis us"], rows, more=parts[1:4])
+
+
+def _print_stages(made: Schedule, out: common.Output) -> None:
+    """One line per stage, or for programs one row per transfer."""
+    if out.form == "text":
+        rows = [[s, size(int(made.lengths[s])), _line(made, s)] for s in range(made.stages)]
+        out.table(["stage", "length", "transfers"], rows, beside=True)
+        return
+    rows = [
+        [s, source, target, size(count)]
+        for s, transfers in enumerate(made.transfers())
+        for source, target, count in transfers
+    ]
+    out.table(["stage", "from", "to", "sent"], rows, beside=True)
 
 
 def _line(made: Schedule, stage: int) -> str:

@@ -9,21 +9,8 @@ from dataclasses import replace
 
 from railopt.base.arrays import check_targets, write_atomic
 from railopt.base.errors import CheckFailed
+from railopt.cli import launching
 from railopt.cli.common import Idle, add_format_arguments, output_of, print_json
-from railopt.cli.launching import (
-    add_launch_arguments,
-    add_metrics_arguments,
-    add_rail_arguments,
-    choose_sender,
-    devices_of,
-    meeting_of,
-    metered,
-    number_from,
-    of_rank,
-    options_of,
-    require_toml,
-    talk,
-)
 from railopt.model.plan import Plan
 from railopt.runtime.adapt import MODES, Adapter
 from railopt.runtime.carried import Carried, carry
@@ -64,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--iters",
-        type=number_from(1),
+        type=launching.number_from(1),
         default=1,
         help="how often the plan is carried out (default 1)",
     )
@@ -98,16 +85,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report_gbits", action="store_true", help="print rates in Gb/s instead of GB/s"
     )
     add_format_arguments(parser, "--out_json")
-    add_launch_arguments(parser)
-    add_rail_arguments(parser, "--rails")
-    add_metrics_arguments(parser)
+    launching.add_launch_arguments(parser)
+    launching.add_rail_arguments(parser, "--rails")
+    launching.add_metrics_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    require_toml("--save-fabric", args.save_fabric)
+    launching.require_toml("--save-fabric", args.save_fabric)
     reported = "no_verify", "format", "report_gbits", "adapt", "save_fabric", "stage", *METRICS
     others = "output", *reported
-    sender, launch = choose_sender(args, *others)
+    sender, launch = launching.choose_sender(args, *others)
     if launch.rank == 0:  # which alone writes it
         check_targets(args.save_fabric, force=args.force)
     plan = Plan.read(args.plan)
@@ -116,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     adapter = None
     if args.adapt not in (None, "off") or args.save_fabric:
         adapter = Adapter(plan.fabric, args.adapt or "off")
-    with metered(args, launch.rank) as seen:
+    with launching.metered(args, launch.rank) as seen:
         config, every = replace(config, seen=seen), args.format == "json"
         carried = carry(plan, sender, config, args.iters, adapter, every=every)
     if sender == "record":
@@ -126,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if adapter is not None and args.save_fabric and launch.rank == 0:
             adapter.seen().save(args.save_fabric, force=args.force)
-            talk(sender, f"wrote {args.save_fabric}")
+            launching.talk(sender, f"wrote {args.save_fabric}")
     finally:
         if carried.wrong:
             raise CheckFailed(f"{carried.sender}: {carried.wrong} chunks arrived with wrong bytes")
@@ -143,11 +130,11 @@ def _config(
         verify=not args.no_verify,
         stage=args.stage,
         launch=launch,
-        meeting=meeting_of(args),
-        devices=devices_of(args),
-        options=options_of(args),
+        meeting=launching.meeting_of(args),
+        devices=launching.devices_of(args),
+        options=launching.options_of(args),
         out=out,
-        say=lambda text: talk(sender, text),
+        say=lambda text: launching.talk(sender, text),
     )
 
 
@@ -155,9 +142,9 @@ def _save(args: argparse.Namespace, text: str, rank: int) -> None:
     if args.output is None:
         sys.stdout.write(text)
         return
-    path = of_rank(args.output, rank)
+    path = launching.of_rank(args.output, rank)
     write_atomic(path, text, force=args.force)
-    talk("record", f"wrote {path}")
+    launching.talk("record", f"wrote {path}")
 
 
 def _show(args: argparse.Namespace, carried: Carried) -> None:

@@ -8,10 +8,16 @@ from typing import Any
 
 from railopt.base.arrays import check_targets, kind_of
 from railopt.base.errors import InputError
-from railopt.base.tables import Quantity, duration, size
-from railopt.base.units import format_time, parse_number, parse_time, seconds
+from railopt.base.units import (
+    Quantity,
+    duration,
+    format_time,
+    parse_number,
+    parse_time,
+    seconds,
+    size,
+)
 from railopt.cli import common
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
@@ -106,9 +112,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeline",
         metavar="FILE",
-        help=f"draw rail by time: {FORMATS_HELP}; or .json: trace events for Perfetto",
+        help=f"draw rail by time: {common.FORMATS_HELP}; or .json: trace events for Perfetto",
     )
-    add_figure_arguments(parser)
+    common.add_figure_arguments(parser)
     parser.add_argument(
         "--export", metavar="DIR", help="write the same run for htsim: run.cm and fabric.topo"
     )
@@ -174,7 +180,9 @@ def run(args: argparse.Namespace) -> int:
     traced = _is_trace(args.timeline)
     if traced:
         check_targets(args.timeline, force=args.force)
-    width = PAGE if traced else figure_width(args, "timeline", also=", trace events as .json")
+    width = (
+        PAGE if traced else common.figure_width(args, "timeline", also=", trace events as .json")
+    )
     assumed = _assumptions(args)
     what, fabric, setting = _subject(args)
     if args.export:
@@ -191,7 +199,7 @@ def run(args: argparse.Namespace) -> int:
         if traced:
             save_trace(timeline, args.timeline, force=args.force)
         else:
-            title = None if args.title is None else title_of(args)
+            title = None if args.title is None else common.title_of(args)
             figure = timeline_figure(timeline, title, width=width)
             save_figure(figure, args.timeline, force=args.force)
         common.note(f"wrote {args.timeline}")

@@ -7,22 +7,8 @@ from functools import partial
 
 from railopt.base.arrays import check_suffix, check_targets, kind_of
 from railopt.base.errors import BackendError, NotProved
-from railopt.base.tables import Quantity, duration, percent, size
-from railopt.base.units import parse_time, seconds
-from railopt.cli.common import (
-    FABRIC_FLAGS,
-    TRAFFIC_HELP,
-    Idle,
-    add_fabric_arguments,
-    add_output_arguments,
-    demand_from,
-    fabric_from,
-    note,
-    output_of,
-    plan_given,
-    print_json,
-    seed,
-)
+from railopt.base.units import Quantity, duration, parse_time, percent, seconds, size
+from railopt.cli import common
 from railopt.cli.progress import show, stage
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -35,32 +21,38 @@ EPILOG = """examples:
   railopt solve matrix.txt --nodes 4 --backend cpsat --limit 1min
   railopt solve moe:seed=1 --nodes 4 --chunk flow --write-model model.mps
 
-The native solver is the default and asks CP-SAT as its last step; the others are given the plain
-integer program.  "optimum" says what is known of the best possible: known (the plan attains a
-bound whose witness the checker re-checks), claimed (optimal on the back-end's word, which is the
-"bound"; the certificate holds the best one that has a witness), open.
+The native solver is the default; the others are given the plain integer program.  "optimum" says
+what is known of the best possible: known (the plan attains a bound whose witness the checker
+re-checks), claimed (optimal on the back-end's word, which is the "bound"; the certificate holds the
+best one that has a witness), open.
 exit codes: 0 the plan is optimal, 2 the optimum is not known or there is no plan, 3 the back-end is
 missing, crashed, hung or returned nonsense, 130 interrupted (the best so far is printed)"""
 
 
 IDLE = (
-    Idle(f"chunk {' '.join(FABRIC_FLAGS)}", beside=[plan_given("traffic")]),
-    Idle("backend limit seed format", beside=["write_model"], without=["output", "certificate"]),
-    Idle("seed", beside=["backend!=native"]),
-    Idle("force", without=["output", "certificate", "write_model"]),
+    common.Idle(f"chunk {' '.join(common.FABRIC_FLAGS)}", beside=[common.plan_given("traffic")]),
+    common.Idle(
+        "backend limit seed format", beside=["write_model"], without=["output", "certificate"]
+    ),
+    common.Idle("seed", beside=["backend!=native"]),
+    common.Idle("force", without=["output", "certificate", "write_model"]),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "traffic", metavar="TRAFFIC|PLAN", help=f"{TRAFFIC_HELP}; or a plan, whose chunks are taken"
+        "traffic",
+        metavar="TRAFFIC|PLAN",
+        help=f"{common.TRAFFIC_HELP}; or a plan, whose chunks are taken",
     )
     parser.add_argument(
         "--chunk", help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)'
     )
     parser.add_argument("--backend", help=f"solver: native (default), {', '.join(BACKENDS)}")
     parser.add_argument("--limit", help="time limit, e.g. 500ms, 10s, 2min (default 10s)")
-    parser.add_argument("--seed", type=seed, help="random seed of the native search (default 0)")
+    parser.add_argument(
+        "--seed", type=common.seed, help="random seed of the native search (default 0)"
+    )
     parser.add_argument(
         "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
     )
@@ -75,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the integer program for other solvers; solves only if -o or --certificate is "
         "given too",
     )
-    add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    common.add_output_arguments(parser)
+    common.add_fabric_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,13 +82,13 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.output, args.certificate, args.write_model, force=args.force)
     if args.write_model:
         write_model(fabric, chunks, args.write_model, force=args.force)
-        note(f"wrote {args.write_model}")
+        common.note(f"wrote {args.write_model}")
         if not (args.output or args.certificate):
             return 0
     report = partial(show, backend)
     outcome = solve(fabric, chunks, limit_s, backend, seed=args.seed or 0, report=report)
     for text in outcome.notes:
-        note(f"railopt: {text}")
+        common.note(f"railopt: {text}")
     _print(outcome, chunks, args)
     _save(outcome, args)
     if outcome.interrupted:
@@ -109,19 +101,19 @@ def run(args: argparse.Namespace) -> int:
 def _save(outcome: Outcome, args: argparse.Namespace) -> None:
     if args.output:
         outcome.plan.save(args.output, force=args.force)
-        note(f"saved {args.output}")
+        common.note(f"saved {args.output}")
     if args.certificate:
         for path in outcome.save_certificate(args.certificate, force=args.force):
-            note(f"saved {path}")
+            common.note(f"saved {path}")
 
 
 def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
     """What was found, before it is saved: it took time to find, whatever becomes of the files."""
     if args.format == "json":
         more = {"backend": args.backend or "native", "output": args.output}
-        print_json({**outcome.as_dict(), **more})
+        common.print_json({**outcome.as_dict(), **more})
     else:
-        output_of(args).table(
+        common.output_of(args).table(
             ["optimum", "chunks", "largest", "value", "bound", "gap %", "time", "by"],
             [
                 [
@@ -143,6 +135,6 @@ def _problem(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
     if kind_of(args.traffic) == "plan":
         plan = Plan.read(args.traffic)
         return plan.fabric, plan.chunks
-    fabric = fabric_from(args)
+    fabric = common.fabric_from(args)
     stage("traffic")
-    return fabric, demand_from(args.traffic, fabric).chunks(args.chunk or "1MiB")
+    return fabric, common.demand_from(args.traffic, fabric).chunks(args.chunk or "1MiB")

@@ -7,19 +7,8 @@ from typing import Any
 
 from railopt.base.arrays import check_targets
 from railopt.base.errors import InputError, printable
-from railopt.base.tables import Quantity, size
-from railopt.base.units import parse_bytes, parse_number, parse_time, seconds
-from railopt.cli.common import (
-    Idle,
-    add_fabric_arguments,
-    add_output_arguments,
-    fabric_from,
-    integer,
-    note,
-    output_of,
-    positive,
-    print_json,
-)
+from railopt.base.units import Quantity, parse_bytes, parse_number, parse_time, seconds, size
+from railopt.cli import common
 from railopt.cli.progress import stage
 
 EPILOG = """examples:
@@ -36,9 +25,9 @@ beat.  TRACE is a trace file as for place, or generated: routing, megatron, maxv
 
 
 IDLE = (
-    Idle("link degrade", beside=[lambda args: "a split: no byte crosses a link"]),
-    Idle("slack", beside=["solver=exact"]),
-    Idle("force", without=["certificate"]),
+    common.Idle("link degrade", beside=[lambda args: "a split: no byte crosses a link"]),
+    common.Idle("slack", beside=["solver=exact"]),
+    common.Idle("force", without=["certificate"]),
 )
 
 
@@ -47,7 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("trace", metavar="TRACE", help="routing trace, or generated routing")
     parser.add_argument(
-        "--spare", type=integer, required=True, help="slots on every GPU that take a copy each"
+        "--spare",
+        type=common.integer,
+        required=True,
+        help="slots on every GPU that take a copy each",
     )
     parser.add_argument(
         "--placement",
@@ -79,23 +71,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--expert", metavar="BYTES", help="an expert's weights, e.g. 44MiB: counts what copies send"
     )
-    parser.add_argument("--iteration", type=integer, help="one recorded iteration (default: all)")
-    parser.add_argument("--layer", type=integer, help="one layer of the trace (default: all)")
-    parser.add_argument("--top-k", type=positive, help="experts per token, for .pt and .npy")
     parser.add_argument(
-        "--routed-experts",
-        type=positive,
-        metavar="N",
-        help="the tensor holds ids of N experts [length, layers, top_k], as vLLM's routed_experts",
+        "--iteration", type=common.integer, help="one recorded iteration (default: all)"
     )
+    parser.add_argument(
+        "--layer", type=common.integer, help="one layer of the trace (default: all)"
+    )
+    common.add_trace_arguments(parser)
     parser.add_argument(
         "--certificate",
         metavar="FILE.json",
         help="write the certificate of the micro-batch, for railopt check; needs --iteration and "
         "--layer where there are several",
     )
-    add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    common.add_output_arguments(parser)
+    common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -106,9 +96,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.sources import trace_from
 
     choice = _choice(args)
-    if args.rails is None and args.gpus is not None and not args.fabric:
-        args.rails = args.gpus
-    fabric = fabric_from(args)
+    fabric = common.fabric_from(args)
     nodes, gpus = fabric.nodes, fabric.gpus
     trace = trace_from(
         args.trace, ranks=nodes * gpus, top_k=args.top_k, routed_experts=args.routed_experts
@@ -128,11 +116,11 @@ def run(args: argparse.Namespace) -> int:
     rows = summary(done)
     if args.format == "json":
         one = {"batch": done[0].answer.as_dict()} if len(done) == 1 else {}
-        print_json({"solver": choice.solver, "spare": choice.spare, "layers": rows, **one})
+        common.print_json({"solver": choice.solver, "spare": choice.spare, "layers": rows, **one})
     else:
         columns = ["layer", "batches", "before", "before worst", "after", "after worst", "gap %"]
         columns += ["optima known", "copies"] + ["copied", "between nodes"] * bool(args.expert)
-        output_of(args).table(
+        common.output_of(args).table(
             columns,
             [_cells(row, bool(args.expert)) for row in rows],
             more=("copied",),
@@ -140,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
     if args.certificate:
         stage("checking the certificate")
         done[0].answer.save(args.certificate, force=args.force)
-        note(f"saved {args.certificate}: railopt check {args.certificate}")
+        common.note(f"saved {args.certificate}: railopt check {args.certificate}")
     missed = any(b.answer.solver == "exact" and not b.answer.bracket.optimum_known for b in done)
     return 2 if missed else 0
 

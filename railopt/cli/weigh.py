@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import argparse
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from railopt.base.tables import Quantity, duration
-from railopt.base.units import PS_PER_S
-from railopt.cli.common import (
-    Idle,
-    add_fabric_arguments,
-    add_output_arguments,
-    fabric_from,
-    integer,
-    listed,
-    note,
-    output_of,
-    positive,
-    print_json,
-)
-from railopt.cli.drawing import FORMATS_HELP, add_figure_arguments, figure_width, title_of
+from railopt.base.errors import InputError
+from railopt.base.units import PS_PER_S, Quantity, duration
+from railopt.cli import common
 from railopt.cli.progress import stage
 
 if TYPE_CHECKING:
@@ -28,7 +17,7 @@ if TYPE_CHECKING:
 
 EPILOG = """examples:
   railopt weigh experiments/traces/fine-kinds.npz --nodes 4 --gpus 8 --model deepseek-v2-lite
-  railopt weigh trace.npz --nodes 8 --gpus 8 --link 200Gb/s --order placement,rails -o weighed.svg
+  railopt weigh trace.npz --nodes 8 --gpus 8 --link 200Gb/s --order placement,rails --figure x.svg
   railopt weigh drift:steps=40 --model mixtral-8x7b --nodes 2 --gpus 8 --each-alone
 
 Mechanisms are added from row to row: rails (RailS), stages (FAST), placement of copies planned on
@@ -39,7 +28,10 @@ over these copies.  Copies are sent and their gradients added up in every iterat
 beside the compute.  What loses on the last step that plans see is left out of the rows after it.
 "experts" is not held to the slots; the last line is."""
 
-IDLE = (Idle("force width title", without=["output"]),)
+IDLE = (
+    common.Idle("width title", without=["figure"]),
+    common.Idle("force", without=["figure", "certificate"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,23 +53,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"policy of the rails, one of {KNOWN} (default even-excess)",
     )
     parser.add_argument(
-        "--spare", type=integer, default=1, help="slots for copies on every GPU (default 1)"
+        "--spare", type=common.integer, default=1, help="slots for copies on every GPU (default 1)"
     )
     parser.add_argument(
         "--steps",
-        type=positive,
+        type=common.positive,
         default=MOST_STEPS,
         help=f"held-out steps to simulate, at most (default {MOST_STEPS})",
     )
     parser.add_argument(
-        "--held-out", type=integer, help="last steps that no plan sees (default a quarter)"
+        "--held-out", type=common.integer, help="last steps that no plan sees (default a quarter)"
     )
     parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
-    parser.add_argument("--top-k", type=positive, help="experts per token, for .pt and .npy")
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
-    add_figure_arguments(parser)
-    add_output_arguments(parser)
-    add_fabric_arguments(parser)
+    parser.add_argument("--top-k", type=common.positive, help="experts per token, for .pt and .npy")
+    parser.add_argument("--figure", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
+    parser.add_argument(
+        "--certificate",
+        metavar="DIR",
+        help="save the last line's bounds, one per layer, step and direction, for check",
+    )
+    common.add_figure_arguments(parser)
+    common.add_output_arguments(parser)
+    common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,9 +82,12 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.sources import trace_from
     from railopt.moe.weigh import MECHANISMS, WeighQuestion, weigh
 
-    width = figure_width(args, "output")
+    width = common.figure_width(args, "figure")
+    folder = Path(args.certificate) if args.certificate else None
+    if folder and folder.exists() and not (folder.is_dir() and (args.force or _empty(folder))):
+        raise InputError(f"{folder} is there already: name an empty folder, or give --force")
     question = WeighQuestion(
-        order=listed(args.order, "--order") or None,
+        order=common.listed(args.order, "--order") or None,
         each_alone=args.each_alone,
         policy=args.policy,
         spare=args.spare,
@@ -95,26 +95,37 @@ def run(args: argparse.Namespace) -> int:
         held_out=args.held_out,
         model=args.model,
     )
-    if args.rails is None and args.gpus is not None and not args.fabric:
-        args.rails = args.gpus
-    fabric = fabric_from(args)
+    fabric = common.fabric_from(args)
     trace = trace_from(args.trace, ranks=fabric.nodes * fabric.gpus, top_k=args.top_k)
     found = weigh(trace, fabric, question, tell=stage)
     if not args.order and len(found.rows) <= len(MECHANISMS):
-        note("stages are left out: schedules need NICs of one rate")
+        common.note("stages are left out: schedules need NICs of one rate")
     if args.format == "json":
-        print_json(found.as_dict())
+        common.print_json(found.as_dict())
     else:
         columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
-        output_of(args).table(columns, _rows(found), left=2)
-    if args.output:
-        from railopt.report.saving import save_figure
+        common.output_of(args).table(columns, _rows(found), left=2)
+    if args.figure:
         from railopt.report.waterfall import waterfall
 
-        title = title_of(args, f"{args.trace}: what each mechanism is worth")
-        save_figure(waterfall(found, title, width=width), args.output, force=args.force)
-        note(f"saved {args.output}")
+        title = common.title_of(args, f"{args.trace}: what each mechanism is worth")
+        common.save_drawing(args, "figure", waterfall(found, title, width=width))
+    if folder:
+        _save_certificates(found, folder, force=args.force)
     return 0
+
+
+def _empty(folder: Path) -> bool:
+    return next(folder.iterdir(), None) is None
+
+
+def _save_certificates(found: Weighed, folder: Path, *, force: bool) -> None:
+    """The bounds on any placement, each checked before it is saved."""
+    made = {name: each for bound in found.witness for name, each in bound.certificates().items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, certificate in made.items():
+        certificate.require().save(folder / name, force=force)
+    common.note(f"saved {len(made)} certificates: railopt check {folder}/*.json")
 
 
 def _rows(found: Weighed) -> list[list[str | Quantity]]:

@@ -201,8 +201,9 @@ def _by_load(fabric: Fabric, chunks: Chunks) -> list[tuple[str, int, Fraction, F
     for side in SIDES:
         loads = np.zeros(fabric.nodes, np.int64)
         np.add.at(loads, _ends(chunks, side), chunks.size)
+        rates = fabric.rates(side).tolist()
         for node in np.flatnonzero(loads).tolist():
-            live = [rate for rate in fabric.rates(side)[node].tolist() if rate]
+            live = list(filter(None, rates[node]))
             if not live:
                 raise Infeasible(ALL_DEAD)
             mean, beyond = Fraction(int(loads[node]), sum(live)), Fraction(len(live) - 1, sum(live))

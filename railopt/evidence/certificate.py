@@ -18,8 +18,10 @@ As canonical JSON (sorted keys, no spaces), version 2:
                 {"kind": "split", "counts": [tokens of an expert, ...], "holds": [[experts of a
                  GPU], ...], "spare": [slots of a GPU, ...]}, and "node": [node of a GPU, ...]
                  where copies stay on nodes that hold their expert; bounds in tokens
-                and perhaps "traffic": hex, the digest of the `Traffic` between nodes that the
-                chunks were cut from
+                {"kind": "layer", "tokens": [[of each node], ...], of each expert, "slots": [...],
+                 "tx": [...], "rx": [...], of each node, "token_bytes": b}
+                and, but beside a plan, perhaps "traffic": hex, the digest of the `Traffic` between
+                nodes that the chunks were cut from
     claim       "bound"     "p/q": nothing is faster; or, of kind "moved", nothing within "time"
                             moves fewer bytes inside nodes; or, of kind "split", the fullest GPU
                             has as many tokens whatever is copied
@@ -61,8 +63,7 @@ from railopt.checker import MEMORY, Rejected, Verdict, check_certificate, fracti
 from railopt.evidence.bracket import Bracket, Status
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.moves import needed_by
-from railopt.model.plan import Plan
+from railopt.model.plan import Plan, needed_by
 from railopt.model.traffic import Traffic
 
 VERSION = 2
@@ -305,7 +306,7 @@ def certify(plan: Plan, bracket: Bracket, best: Plan | None = None) -> Certifica
     """
     better = _better(plan, best)
     return Certificate(
-        {**_problem(plan), "chunks": _columns(plan.chunks)},
+        {**_problem(plan), **_cut_from(plan), "chunks": _columns(plan.chunks)},
         *witnessed(bracket),
         plan.makespan,
         {"assignment": plan.rail.tolist()},
@@ -399,20 +400,24 @@ def witnessed(bracket: Bracket) -> tuple[Fraction, Mapping[str, Any]]:
 
 
 def _problem(plan: Plan) -> dict[str, Any]:
-    """Rates, and the traffic by name if the chunks are all of one traffic between nodes."""
-    chunks, fabric = plan.chunks, plan.fabric
-    problem = {
+    """Nodes, rails and their rates."""
+    fabric = plan.fabric
+    return {
         "kind": "coupled",
         "nodes": fabric.nodes,
         "rails": fabric.rails,
         "tx": fabric.tx.tolist(),
         "rx": fabric.rx.tolist(),
     }
-    if chunks.nodes * chunks.gpus <= NAMED:
-        traffic = Traffic.from_chunks(chunks)
-        if not plan.misses(traffic):
-            problem["traffic"] = traffic.digest
-    return problem
+
+
+def _cut_from(plan: Plan) -> dict[str, str]:
+    """The traffic by name if the chunks are all of one traffic between nodes."""
+    chunks = plan.chunks
+    if chunks.nodes * chunks.gpus > NAMED:
+        return {}
+    traffic = Traffic.from_chunks(chunks)
+    return {} if plan.misses(traffic) else {"traffic": traffic.digest}
 
 
 def between_nodes(traffic: Traffic) -> Traffic:

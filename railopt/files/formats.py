@@ -159,14 +159,8 @@ _CM_LINE = re.compile(
 )
 
 
-def parse_cm(text: str, name: str = "connections") -> tuple[int, list[Connection]]:
-    """Text of a `.cm` -> (htsim nodes, connections)."""
-    nodes, connections = _connections(text, name)
-    return nodes, list(connections)
-
-
-def _connections(text: str, name: str) -> tuple[int, Iterator[Connection]]:
-    """As `parse_cm`, the connections one by one: a million of them need not be held."""
+def parse_cm(text: str, name: str = "connections") -> tuple[int, Iterator[Connection]]:
+    """Text of a `.cm` -> (htsim nodes, connections one by one: a million need not be held)."""
     if text.count("\n") + text.count("\r") > 4 * MAX_CONNECTIONS:
         raise FormatError(f"{name}: more than {4 * MAX_CONNECTIONS} lines, not a .cm of flows")
     stripped = (found[0].strip() for found in re.finditer(r"[^\r\n]+", text))
@@ -219,7 +213,7 @@ def cm_to_matrix(text: str, nodes: int, gpus: int, name: str = "connections") ->
     """A `.cm` over NICs (id = rail * nodes + node) as GPU traffic, GPU r of a node owning NIC r ->
     int64 [gpus, gpus].
     """
-    nics, connections = _connections(text, name)
+    nics, connections = parse_cm(text, name)
     if nics != nodes * gpus:
         raise FormatError(
             f"{name}: {nics} htsim nodes, expected {nodes * gpus} = {nodes} nodes x {gpus} GPUs "

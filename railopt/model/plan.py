@@ -1,4 +1,13 @@
-"""Plan: which rail carries which chunk.  Loads and times are exact."""
+"""Plan: which rail carries which chunk, and what it moves inside nodes.  Loads and times are exact.
+
+For a chunk of b bytes from GPU g of node k to the GPUs H of node f, on rail n:
+
+    staged      b if n's NIC is not near g: moved to the NIC's owner before the rail
+    passed on   b for each GPU of H but one that is near the NIC and gets it from there; for each
+                GPU of H where none is near (the owner passes on)
+
+so that the cost of a rail is one row of `rail_costs`: times b it gives moved bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.base.arrays import (
+    Array,
+    Bools,
     Int32s,
     Ints,
     Rails,
@@ -20,7 +31,7 @@ from railopt.base.arrays import (
     check_suffix,
     digest,
     frozen,
-    load_npz,
+    read_npz,
     require_type,
     save_npz,
     saved_digest,
@@ -32,7 +43,6 @@ from railopt.files.formats import Connection, check_connections, format_cm
 from railopt.model.chunks import COLUMNS, Chunks
 from railopt.model.fabric import SIDES as SIDES
 from railopt.model.fabric import Fabric, check_side
-from railopt.model.moves import Moves, moves_of
 from railopt.model.traffic import Traffic
 
 
@@ -67,6 +77,7 @@ class Plan(Value):
         fabric, chunks = self.fabric, self.chunks
         require_type(fabric, Fabric, "fabric", "a Fabric")
         require_type(chunks, Chunks, "chunks", "Chunks")
+        count = len(chunks)
         if not isinstance(self.policy, str) or printable(self.policy) != self.policy:
             raise InputError(
                 f"policy {quoted(self.policy)}: expected a name of printable characters, at most "
@@ -80,16 +91,13 @@ class Plan(Value):
         object.__setattr__(self, "rail", frozen(self.rail, np.int16, "rail", 1))
         if self.stage is not None:
             object.__setattr__(self, "stage", frozen(self.stage, np.int32, "stage", 1))
-            if len(self.stage) != len(chunks) or (len(chunks) and self.stage.min() < 0):
+            if len(self.stage) != count or (count and self.stage.min() < 0):
                 raise InputError(
-                    f"stage has {len(self.stage)} entries for {len(chunks)} chunks, or a negative "
-                    f"one"
+                    f"stage has {len(self.stage)} entries for {count} chunks, or a negative one"
                 )
-        if len(self.rail) != len(chunks):
-            raise InputError(
-                f"{len(self.rail)} rails for {len(chunks)} chunks: expected one per chunk"
-            )
-        if not len(chunks):
+        if len(self.rail) != count:
+            raise InputError(f"{len(self.rail)} rails for {count} chunks: expected one per chunk")
+        if not count:
             return
         if self.rail.min() < 0 or self.rail.max() >= fabric.rails:
             raise InputError(
@@ -229,7 +237,7 @@ class Plan(Value):
         """Read a saved plan; its claims must agree with its chunks.  `content` is the digest that
         its file must have, where another reader has looked at it before.
         """
-        header, arrays = load_npz(path, "plan", content)
+        header, arrays = read_npz(path, "plan", content)
         needed = {*COLUMNS, "rail", "tx", "rx", "send", "recv"}
         missing = (needed - set(arrays)) | (
             {"policy", "fabric", "chunk_gpus", "makespan"} - set(header)
@@ -346,3 +354,104 @@ def _slowest(loads: Ints, rates: Ints, side: str) -> tuple[Fraction, Bottleneck]
     node, rail = divmod(nic, loads.shape[1])
     found = Bottleneck(node, side, rail, max(most, 0), slowest)
     return Fraction(found.load, found.rate), found
+
+
+class Moves(NamedTuple):
+    """Bytes over scale-up.
+
+    staged     bytes moved before a rail, in all
+    passed_on  bytes moved after a rail, in all
+    pairs      int64 [nodes, gpus, gpus]: bytes from GPU to GPU of a node
+    """
+
+    staged: int
+    passed_on: int
+    pairs: Ints
+
+    @property
+    def out(self) -> Ints:
+        """int64 [nodes, gpus]: bytes that a GPU gives to others of its node."""
+        return self.pairs.sum(axis=2)
+
+    @property
+    def into(self) -> Ints:
+        """int64 [nodes, gpus]: bytes that a GPU gets from others of its node."""
+        return self.pairs.sum(axis=1)
+
+    def time(self, fabric: Fabric) -> Fraction:
+        """Seconds until the busiest port, or pair where pairs have a rate of their own, is done."""
+        ports = Fraction(int(max(self.out.max(), self.into.max())), fabric.scaleup)
+        pair = fabric.node.pair
+        return ports if pair is None else max(ports, Fraction(int(self.pairs.max()), pair))
+
+
+def needed_by(fabric: Fabric, chunks: Chunks) -> Bools:
+    """bool [C, gpus]: the GPUs of its node that need a chunk."""
+    if chunks.gpus != fabric.gpus or chunks.nodes != fabric.nodes:
+        raise InputError(
+            f"chunks of {chunks.nodes} nodes x {chunks.gpus} GPUs, the fabric has {fabric.nodes} x "
+            f"{fabric.gpus}: what is moved between GPUs needs chunks that name theirs (from a "
+            f"Traffic or from_units)"
+        )
+    if chunks.targets is not None:
+        return chunks.targets
+    return np.arange(fabric.gpus) == (chunks.dst_gpu % fabric.gpus)[:, None]
+
+
+def rail_costs(fabric: Fabric, chunks: Chunks) -> Array:
+    """int16 [C, rails]: how often each byte of a chunk is moved inside nodes, by the rail."""
+    needed, near = needed_by(fabric, chunks), fabric.node.near
+    reached = needed.astype(np.float32) @ near.astype(np.float32) > 0
+    moves = needed.sum(axis=1, dtype=np.int16)[:, None] - reached.astype(np.int16)
+    moves += ~near[chunks.src_gpu % fabric.gpus]
+    return moves
+
+
+class Hops(NamedTuple):
+    """Chunks that go from one GPU of a node to another: columns of equal length.
+
+    chunk            int64, the row of the chunk
+    source, target   int64, GPU ids (node * gpus + local index)
+    """
+
+    chunk: Ints
+    source: Ints
+    target: Ints
+
+
+def staging(fabric: Fabric, chunks: Chunks, rail: Array) -> Hops:
+    """What is moved before these rails: from its source to the NIC's owner."""
+    source = chunks.src_gpu.astype(np.int64)
+    far = np.flatnonzero(~fabric.node.near[source % fabric.gpus, rail])
+    owner = chunks.src[far].astype(np.int64) * fabric.gpus + fabric.node.owner[rail[far]]
+    return Hops(far, source[far], owner)
+
+
+def passing_on(fabric: Fabric, chunks: Chunks, rail: Array) -> Hops:
+    """What is moved after these rails: from the GPU that has it first to each that needs it."""
+    node = fabric.node
+    if chunks.targets is None and chunks.gpus == fabric.gpus:
+        target, gateway = chunks.dst_gpu.astype(np.int64), node.owner[rail]
+        local = target % fabric.gpus
+        far = np.flatnonzero(~node.near[local, rail] & (gateway != local))
+        return Hops(far, (target - local + gateway)[far], target[far])
+    needed = needed_by(fabric, chunks)
+    direct = needed & node.near[:, rail].T
+    gateway = np.where(direct.any(axis=1), direct.argmax(axis=1), node.owner[rail])
+    rest = needed.copy()
+    rest[np.arange(len(chunks)), gateway] = False
+    row, gpu = np.nonzero(rest)
+    first = chunks.dst[row].astype(np.int64) * fabric.gpus
+    return Hops(row, first + gateway[row], first + gpu)
+
+
+def moves_of(fabric: Fabric, chunks: Chunks, rail: Array) -> Moves:
+    """What chunks on these rails move."""
+    pairs, moved = np.zeros(fabric.nodes * fabric.gpus**2, np.int64), []
+    for hops in (staging(fabric, chunks, rail), passing_on(fabric, chunks, rail)):
+        place = hops.source * fabric.gpus + hops.target % fabric.gpus
+        np.add.at(pairs, place, chunks.size[hops.chunk])
+        moved.append(int(chunks.size[hops.chunk].sum()))
+    pairs.flags.writeable = False
+    staged, passed_on = moved
+    return Moves(staged, passed_on, pairs.reshape(-1, fabric.gpus, fabric.gpus))

@@ -22,7 +22,7 @@ from railopt.base.dice import Dice, exp, falling, ln
 from railopt.base.errors import InputError
 from railopt.base.units import parse_bytes
 from railopt.model.fabric import Fabric
-from railopt.model.routed import count_gpus, row_blocks, seen_weights, within
+from railopt.model.routed import count_gpus, row_blocks, seen_weights, typed, within
 from railopt.model.traffic import Traffic
 
 ZIPF_VALUES = 1024
@@ -37,6 +37,7 @@ GATES = {"naive": 1.4, "balanced": 1.3}
 expert of railopt's own gpt16 and gpt32 traces has its share, without and with a balance loss."""
 
 
+@typed
 def fast_zipf(
     fabric: Fabric, *, s: float = 0.8, mean: str | int = "16MiB", seed: int = 0
 ) -> Traffic:
@@ -60,6 +61,7 @@ def fast_zipf(
     return _scaled(fabric, drawn, mean)
 
 
+@typed
 def fast_random(fabric: Fabric, *, mean: str | int = "16MiB", seed: int = 0) -> Traffic:
     """Every ordered pair of different GPUs draws its size evenly from 0 to 1023; scaled as
     `fast_zipf`.
@@ -71,6 +73,7 @@ def fast_random(fabric: Fabric, *, mean: str | int = "16MiB", seed: int = 0) -> 
     return _scaled(fabric, drawn, mean)
 
 
+@typed
 def prophet(
     fabric: Fabric,
     *,
@@ -82,7 +85,7 @@ def prophet(
 ) -> Traffic:
     """One dispatch of Pro-Prophet's training: `batch` sequences of 256 tokens over all GPUs (1,024
     tokens per GPU on 16, 512 on 32), one expert per GPU, a token of `width` fp32 values to each of
-    its `top_k` experts.
+    its `top_k` different experts.
 
     Popularity of the experts falls as rank ** -1.4 (gate "naive") or rank ** -1.3 ("balanced", a
     balance loss), in random order, and each GPU sees it through gamma noise of shape 4: these are
@@ -106,7 +109,12 @@ def prophet(
     dice = Dice(seed, "prophet", gate)
     popularity = falling(count, GATES[gate])[dice.permutation(count)]
     seen = seen_weights(dice, popularity, count, 4.0)
-    return Traffic.from_matrix(dice.counts(seen, tokens * top_k) * (4 * width), fabric)
+    if top_k == 1:
+        counts = dice.counts(seen, tokens)
+    else:
+        chosen = (dice.distinct(row, tokens, top_k).ravel() for row in seen)
+        counts = np.stack([np.bincount(experts, minlength=count) for experts in chosen])
+    return Traffic.from_matrix(counts * (4 * width), fabric)
 
 
 def zipf_sizes(s: float, shares: Floats) -> Ints:

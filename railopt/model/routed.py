@@ -11,11 +11,13 @@ so many GPUs into nodes.
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
-from functools import cached_property, lru_cache
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass, fields
+from functools import cached_property, lru_cache, wraps
+from numbers import Integral, Real
+from typing import Any, ClassVar, ParamSpec
 
 import numpy as np
 
@@ -25,7 +27,9 @@ from railopt.base.errors import InputError
 from railopt.base.units import parse_bytes, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.tokens import Tokens
+from railopt.model.traffic import Traffic
 
+P = ParamSpec("P")
 MAX_GPUS = 1 << 13  # 512 MiB, and more flows than a plan may have chunks
 MAX_EXPERTS = 1 << 16
 MAX_SEEN = 1 << 24  # GPUs x experts whose popularity each GPU sees through noise of its own
@@ -65,6 +69,40 @@ def within(name: str, value: float, low: float, high: float) -> float:
     return float(value)
 
 
+_KINDS: dict[str, tuple[Any, str]] = {
+    "int": (Integral, "a whole number"),
+    "int | None": (Integral | None, "a whole number"),
+    "float": (Real, "a number"),
+    "str": (str, "text"),
+    "str | int": (str | Integral, "a size, as '1MiB', or whole bytes"),
+}
+"""By annotation, what an option of a workload may be, and in words."""
+
+
+def check_kind(name: str, value: object, annotation: str) -> None:
+    """Refuse an option of a workload whose type is not the one of its annotation."""
+    kind, words = _KINDS[annotation]
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise InputError(f"{name} = {quoted(value)}: expected {words}")
+
+
+def typed(make: Callable[P, Traffic]) -> Callable[P, Traffic]:
+    """A workload that refuses options of the wrong type."""
+    kinds = {
+        name: p.annotation
+        for name, p in inspect.signature(make).parameters.items()
+        if p.kind is p.KEYWORD_ONLY
+    }
+
+    @wraps(make)
+    def checked(*args: P.args, **options: P.kwargs) -> Traffic:
+        for name in kinds.keys() & options.keys():
+            check_kind(name, options[name], kinds[name])
+        return make(*args, **options)
+
+    return checked
+
+
 @dataclass(frozen=True)
 class Routed:
     """A layer's routing, token by token: each token chooses `top` different experts.
@@ -90,6 +128,8 @@ class Routed:
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
+        for field in fields(self)[1:]:
+            check_kind(field.name, getattr(self, field.name), str(field.type))
         if not (2 <= self.experts <= MAX_EXPERTS and 1 <= self.top <= self.experts // 2):
             raise InputError(
                 f"top = {self.top} of {self.experts} experts: expected 2 to {MAX_EXPERTS} experts "

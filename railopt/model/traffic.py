@@ -22,8 +22,8 @@ from railopt.base.arrays import (
     check_total,
     digest,
     frozen,
-    load_npy,
-    load_npz,
+    read_npy,
+    read_npz,
     read_text,
     save_npz,
     total,
@@ -185,7 +185,7 @@ class Traffic(Value):
     @classmethod
     def _read_own(cls, path: str | os.PathLike[str]) -> Traffic:
         """Read a railopt `.npz`."""
-        header, arrays = load_npz(path, "traffic")
+        header, arrays = read_npz(path, "traffic")
         if set(arrays) != {"bytes"} or set(header) != {"nodes"}:
             raise FormatError(
                 f"{printable(path)}: a traffic file holds 'bytes' and 'nodes', found "
@@ -237,7 +237,7 @@ def _foreign_matrix(path: str | os.PathLike[str], nodes: int, gpus: int) -> Arra
     if suffix == ".npz":
         return _only_array(path)
     if suffix == ".npy":
-        mapped = load_npy(path)
+        mapped = read_npy(path)
         if mapped.size > formats.MAX_RANKS**2:
             raise FormatError(f"{name}: {mapped.size} entries, at most {formats.MAX_RANKS} squared")
         return np.array(mapped)

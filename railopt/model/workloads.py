@@ -14,20 +14,24 @@
 
 All but those of papers are railopt's own.  A seed always gives the same bytes
 (`railopt.base.dice`).
-`from_spec("moe:skew=0.8,seed=1", fabric)` is how the command line names them.
+`from_spec("moe:skew=0.8,seed=1", fabric)` is how the command line names them; `demand_from` takes a
+file, too.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from railopt.base.arrays import MAX_TOTAL, Floats, Ints
+from railopt.base import archive
+from railopt.base.arrays import MAX_TOTAL, Floats, Ints, kind_of, read_npy, require_type
 from railopt.base.dice import Dice, exp, falling, ln
-from railopt.base.errors import InputError, did_you_mean
+from railopt.base.errors import InputError, did_you_mean, printable
 from railopt.base.units import INT64_MAX, parse_bytes, parse_integer, parse_number, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.published import fast_random, fast_zipf, prophet
@@ -40,9 +44,11 @@ from railopt.model.routed import (
     Routing,
     row_blocks,
     seen_weights,
+    typed,
 )
 from railopt.model.routed import count_gpus as _count
 from railopt.model.routed import within as _share
+from railopt.model.running import PREFIX, running_job
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
 
@@ -63,11 +69,13 @@ def _flow(bytes_: float) -> float:
     return bytes_
 
 
+@typed
 def uniform(fabric: Fabric, *, size: str | int = "1MiB", seed: int = 0) -> Traffic:
     """Every GPU sends `size` to every other GPU.  The seed is not used."""
     return _traffic(fabric, np.full((_count(fabric),) * 2, _flow(parse_bytes(size)), np.int64))
 
 
+@typed
 def permutation(fabric: Fabric, *, size: str | int = "64MiB", seed: int = 0) -> Traffic:
     """Every GPU sends `size` to exactly one GPU of another node, each receives from exactly one."""
     if fabric.nodes < 2:
@@ -83,6 +91,7 @@ def permutation(fabric: Fabric, *, size: str | int = "64MiB", seed: int = 0) -> 
     return _traffic(fabric, matrix)
 
 
+@typed
 def incast(fabric: Fabric, *, size: str | int = "1MiB", target: int = 0, seed: int = 0) -> Traffic:
     """Every GPU sends `size` to GPU `target`."""
     count = _count(fabric)
@@ -93,6 +102,7 @@ def incast(fabric: Fabric, *, size: str | int = "1MiB", target: int = 0, seed: i
     return _traffic(fabric, matrix)
 
 
+@typed
 def hot_node(
     fabric: Fabric, *, size: str | int = "1MiB", node: int = 0, factor: float = 4.0, seed: int = 0
 ) -> Traffic:
@@ -127,6 +137,7 @@ def _popular(fabric: Fabric, popularity: Floats, mean: str | int, dice: Dice) ->
     return _traffic(fabric, matrix)
 
 
+@typed
 def zipf(
     fabric: Fabric, *, mean: str | int = "256KiB", skew: float = 0.8, seed: int = 0
 ) -> Traffic:
@@ -136,6 +147,7 @@ def zipf(
     return _popular(fabric, popularity[dice.permutation(count)], mean, dice)
 
 
+@typed
 def dirichlet(
     fabric: Fabric, *, mean: str | int = "256KiB", concentration: float = 1.0, seed: int = 0
 ) -> Traffic:
@@ -147,6 +159,7 @@ def dirichlet(
     return _popular(fabric, dice.dirichlet(alike), mean, dice)
 
 
+@typed
 def sparse(
     fabric: Fabric,
     *,
@@ -163,6 +176,7 @@ def sparse(
     return _traffic(fabric, matrix)
 
 
+@typed
 def rails_sparse(
     fabric: Fabric,
     *,
@@ -171,8 +185,8 @@ def rails_sparse(
     per_gpu: str | int = "64MiB",
     seed: int = 0,
 ) -> Traffic:
-    """A share `sparsity` of the pairs of GPUs is silent, and a GPU sends `per_gpu` bytes on average
-    whatever that share is.
+    """A share `sparsity` of the pairs of GPUs is silent, and a GPU has `per_gpu` bytes on average
+    whatever that share is: it keeps one of R parts, of R GPUs, for itself and sends the others.
 
     RailS reports sparse traffic and not its generator: that receivers' popularity falls as rank **
     -skew in random order and pairs vary by a factor from 0.5 to 1.5 (`sparse`) is ours.
@@ -182,6 +196,7 @@ def rails_sparse(
     return sparse(fabric, mean=mean, zeros=sparsity, skew=skew, seed=seed)
 
 
+@typed
 def moe(
     fabric: Fabric,
     *,
@@ -219,6 +234,7 @@ def moe(
     return Traffic.from_matrix(matrix * parse_bytes(hidden), fabric)
 
 
+@typed
 def birkhoff(
     fabric: Fabric,
     *,
@@ -363,3 +379,78 @@ def _value(text: str, default: Any, where: str) -> Any:
         return parse_integer(text, "number", low=0)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
+
+
+def traffic_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic:
+    """Bytes between GPUs, as `demand_from` finds them."""
+    found = demand_from(text, fabric)
+    if isinstance(found, Tokens):
+        raise InputError(
+            f"{quoted(text)} is tokens, which go once to several GPUs: expected bytes between "
+            f"GPUs, a file or a workload such as moe"
+        )
+    return found
+
+
+def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Tokens:
+    """A traffic file, a job that ran (`"inspector:DIR"`, see `railopt.model.running`), or a
+    workload by its spec (`"moe:skew=0.8,seed=1"`); a file wins where both exist.
+    """
+    require_type(text, str | os.PathLike, "traffic", "a file's name or a workload's spec")
+    require_type(fabric, Fabric, "fabric", "a Fabric")
+    text = os.fspath(text)
+    if trace_file(text) is not None:
+        raise InputError(
+            f"{quoted(text)} is a routing trace: railopt convert makes a file of traffic of it, "
+            f"railopt.moe.dispatches_from its dispatches"
+        )
+    if is_file(text):
+        return Traffic.read(text, fabric)
+    if text.startswith(PREFIX):
+        return running_job(text, fabric).traffic
+    if text.partition(":")[0] in WORKLOADS:
+        return from_spec(text, fabric)
+    if not Path(text.partition(":")[0]).suffix:
+        raise InputError(
+            f"{quoted(text)} is neither a file nor a workload; known workloads: "
+            f"{', '.join(WORKLOADS)}{did_you_mean(text.partition(':')[0], WORKLOADS)}"
+        )
+    return Traffic.read(text, fabric)
+
+
+def trace_file(text: str) -> tuple[str, str] | None:
+    """(file, options) where the text names a routing trace, alone or with what to take of it, as
+    `"trace.npz:step=3,layer=2"`; None for anything else.  A plain array is a trace if it has more
+    dimensions than a matrix of bytes, or options.
+    """
+    if is_file(text):
+        return (text, "") if _is_trace(text, plain=3) else None
+    path, colon, options = text.rpartition(":")
+    if not colon or not is_file(path):
+        return None
+    if not _is_trace(path, plain=2):
+        raise InputError(
+            f"{printable(path)} is no routing trace: expected nothing behind it, found "
+            f"{quoted(colon + options)}"
+        )
+    return path, options
+
+
+def _is_trace(path: str, plain: int) -> bool:
+    """Whether a file holds routing: railopt's, PyTorch's, or an array of at least `plain`
+    dimensions.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix == ".npy":
+        return read_npy(path).ndim >= plain
+    if suffix != ".npz":
+        return suffix == ".pt"
+    with archive.opened(path) as members:
+        if "header.json" in members.names or len(members.names) != 1:
+            return kind_of(path) == "trace"
+        return members.array(members.names[0]).ndim >= plain
+
+
+def is_file(text: str) -> bool:
+    """Whether something lies under this name; what can't be a name is none."""
+    return os.path.exists(text)

@@ -25,6 +25,7 @@ import numpy as np
 
 from railopt.base.arrays import Bools, Floats, Ints, frozen
 from railopt.base.errors import InputError
+from railopt.evidence.certificate import Certificate
 from railopt.model.fabric import Fabric
 
 FINE = 1 << 20  # prices are whole multiples of 1/FINE of the largest
@@ -121,6 +122,17 @@ class Demand:
         return NodePrices(
             *(np.rint(np.maximum(each, 0) * (FINE / largest)).astype(np.int64) for each in found)
         )
+
+    def certificate(self, prices: NodePrices) -> Certificate:
+        """The bound on any placement by these prices, for `railopt check`."""
+        problem = {
+            "kind": "layer",
+            "tokens": self.tokens.T.tolist(),
+            **{name: getattr(self, name).tolist() for name in ("slots", "tx", "rx")},
+            "token_bytes": self.token_bytes,
+        }
+        named = {name: each.tolist() for name, each in prices._asdict().items()}
+        return Certificate(problem, self.bound(prices), {"kind": "node prices", **named})
 
     @property
     def back(self) -> Demand:

@@ -24,13 +24,14 @@ import numpy as np
 from railopt.base.arrays import Bools, Int32s, Ints, whole_number
 from railopt.base.errors import InputError
 from railopt.base.units import PS_PER_S
+from railopt.evidence.certificate import Certificate
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.moe.aim import rail_plan
 from railopt.moe.assess import dimensions, usual_chunk
 from railopt.moe.iteration.timeline import timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
-from railopt.moe.joint import Demand
+from railopt.moe.joint import Demand, NodePrices
 from railopt.moe.micro.slots import SpareSlots
 from railopt.moe.micro.solve import Greedy
 from railopt.moe.placement.placement import Placement
@@ -146,6 +147,27 @@ class Worth:
         }
 
 
+class LayerBound(NamedTuple):
+    """What no placement beats in one layer of a scored iteration: its demand, and the prices."""
+
+    iteration: int
+    layer: int
+    demand: Demand
+    prices: NodePrices
+
+    def certificates(self) -> dict[str, Certificate]:
+        """Of the dispatch and of the combine, by the name of a file."""
+        ways = {"dispatch": self.demand, "combine": self.demand.back}
+        start = f"{self.iteration}-{self.layer}"
+        return {
+            f"{start}-{way}.json": demand.certificate(self.prices) for way, demand in ways.items()
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        named = {name: each.tolist() for name, each in self.prices._asdict().items()}
+        return {"iteration": self.iteration, "layer": self.layer, **named}
+
+
 @dataclass(frozen=True)
 class Weighed:
     """All rows, the first without any mechanism, and what nothing can beat.
@@ -162,7 +184,7 @@ class Weighed:
     slots: int
     each_alone: bool
     model: str
-    witness: tuple[dict[str, Any], ...] = field(repr=False, default=())
+    witness: tuple[LayerBound, ...] = field(repr=False, default=())
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds."""
@@ -174,7 +196,7 @@ class Weighed:
             "slots_per_gpu": self.slots,
             "each_alone": self.each_alone,
             "model": self.model,
-            "witness": list(self.witness),
+            "witness": [each.as_dict() for each in self.witness],
         }
 
 
@@ -460,7 +482,7 @@ def _node_bound(fabric: Fabric, flow: Ints) -> Fraction:
     return max(times)
 
 
-def _joint(setting: _Setting, scored: list[int]) -> tuple[int, tuple[dict[str, Any], ...]]:
+def _joint(setting: _Setting, scored: list[int]) -> tuple[int, tuple[LayerBound, ...]]:
     """Of dispatch and combine, any placement in the slots: picoseconds per step, and the prices.
     Prices that are good for one step give true bounds for the others: where finding them takes
     long, a layer has one set.
@@ -482,9 +504,8 @@ def _joint(setting: _Setting, scored: list[int]) -> tuple[int, tuple[dict[str, A
             prices = [demands[len(demands) // 2].prices()] * len(demands)
         for row, demand, price in zip(scored, demands, prices, strict=True):
             total += demand.bound(price) + demand.back.bound(price)
-            named = {name: each.tolist() for name, each in price._asdict().items()}
             when = int(setting.trace.iterations[row])
-            witness.append({"iteration": when, "layer": number, **named})
+            witness.append(LayerBound(when, number, demand, price))
     return int(total * PS_PER_S / len(scored)), tuple(witness)
 
 

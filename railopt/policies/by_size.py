@@ -19,7 +19,15 @@ from railopt.base.arrays import Array, Ints
 from railopt.base.kernels import kernel, part
 from railopt.policies.common import Columns
 
-__all__ = ["INDEX", "WordLayout", "descending", "largest_first", "largest_in_front", "sorted_words"]
+__all__ = [
+    "INDEX",
+    "WordLayout",
+    "descending",
+    "largest_first",
+    "largest_in_front",
+    "ranks",
+    "sorted_words",
+]
 
 INDEX = (1 << 32) - 1
 """The bits of a sorted word of `descending` that hold the chunk's index."""
@@ -64,6 +72,17 @@ class WordLayout(NamedTuple):
         return cls(chunks.largest, node_bits, index_at, size_at, group_at, end)
 
 
+def ranks(group: Ints, groups: int) -> tuple[Ints, Ints]:
+    """How many of each element's group stand in front of it, and how many elements each of the
+    groups 0, 1, ... has.
+    """
+    count = np.bincount(group, minlength=groups)
+    rank = np.empty(len(group), np.int64)
+    first = np.repeat(np.cumsum(count) - count, count)
+    rank[np.argsort(group, kind="stable")] = np.arange(len(group)) - first
+    return rank, count
+
+
 @part
 def _key(chunks: Columns, c: int, layout: WordLayout) -> np.int64:
     """The bits of a chunk's word that words are sorted by."""
@@ -78,7 +97,18 @@ def _rest(chunks: Columns, c: int, layout: WordLayout) -> np.int64:
     return (np.int64(c) << layout.index_at) | (ends & ((1 << layout.index_at) - 1))
 
 
-@part
+def _sorted_by_numpy(chunks: Columns, rows: Array | None, layout: WordLayout, front: int) -> Ints:
+    """`sorted_words` for Python."""
+    if rows is None:
+        rows = np.arange(len(chunks.size))
+    if front >= 0:
+        rows = rows[chunks.size[rows] != layout.largest]
+    key = _key(chunks, rows, layout)
+    words = (key | _rest(chunks, rows, layout))[np.argsort(key, kind="stable")]
+    return np.concatenate([np.zeros(max(front, 0), np.int64), words])
+
+
+@part(numpy=_sorted_by_numpy)
 def sorted_words(chunks: Columns, rows: Array | None, layout: WordLayout, front: int) -> Ints:
     """The words of the chunks `rows`, or of all: by group, largest first, equal sizes in order.
 
@@ -155,7 +185,15 @@ def _by_digit(words: Ints, out: Ints, count: int, at: int, ends: Ints) -> bool:
     return True
 
 
-@kernel
+def _in_front_by_numpy(chunks: Columns, layout: WordLayout) -> Ints:
+    """`largest_in_front` for Python."""
+    first = np.flatnonzero(chunks.size == layout.largest)
+    words: Ints = sorted_words(chunks, None, layout, len(first))
+    words[: len(first)] = _rest(chunks, first, layout)
+    return words
+
+
+@kernel(numpy=_in_front_by_numpy)
 def largest_in_front(chunks: Columns, layout: WordLayout) -> Ints:
     """The words of all chunks, not grouped, largest first; those of the largest size, the cap for
     cut traffic, are never sorted.

@@ -91,10 +91,10 @@ def _even_graph(edges: Array, left: Array, right: Array, lefts: int, rights: int
 @part
 def _directed(graph: _Trails) -> Array:
     """bool [edges]: whether closed trails through all edges walk an edge from left to right."""
-    head, tail, incident, first = graph
+    head, tail, incident, first = graph  # lists, where Python calls
     place = first[:-1].copy()
-    seen, forward = np.zeros(head.size, np.bool_), np.zeros(head.size, np.bool_)
-    for start in range(first.size - 1):
+    seen, forward = np.zeros(len(head), np.bool_), np.zeros(len(head), np.bool_)
+    for start in range(len(first) - 1):
         v = start
         while True:
             while place[v] < first[v + 1] and seen[incident[place[v]]]:
@@ -108,7 +108,29 @@ def _directed(graph: _Trails) -> Array:
     return forward
 
 
-@part
+def _even_by_numpy(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> _Trails:
+    """`_even_graph` for Python."""
+    head, tail, dummy = left[edges], lefts + right[edges], lefts + rights
+    degree = np.bincount(head, minlength=dummy) + np.bincount(tail, minlength=dummy)
+    odd = np.flatnonzero(degree & 1)
+    head = np.concatenate([head, np.where(odd < lefts, odd, dummy)])
+    tail = np.concatenate([tail, np.where(odd < lefts, dummy + 1, odd)])
+    if np.count_nonzero(odd >= lefts) % 2:
+        head, tail = np.append(head, dummy), np.append(tail, dummy + 1)
+    ends = np.stack([head, tail], axis=1).ravel()
+    first = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=dummy + 2))])
+    return _Trails(head, tail, np.argsort(ends, kind="stable") // 2, first)
+
+
+def _split_by_numpy(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
+    """`_euler_split` for Python."""
+    graph = _even_by_numpy(edges, left, right, lefts, rights)
+    forward = _directed(_Trails(*(column.tolist() for column in graph)))[: len(edges)]
+    edges[:] = np.concatenate([edges[forward], edges[~forward]])
+    return int(np.count_nonzero(forward))
+
+
+@part(numpy=_split_by_numpy)
 def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
     """Reorder `edges` so that its first part and its rest each hold half of every vertex's edges,
     rounded either way: those that closed trails walk from left to right, and the others.

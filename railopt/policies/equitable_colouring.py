@@ -22,10 +22,11 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel, part
+from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
+from railopt.policies.by_size import ranks
 from railopt.policies.colouring import colour, split_counts
 from railopt.policies.common import Columns, check_alive, make_plan, rail_turns
 from railopt.policies.longest_first import lpt_global
@@ -49,7 +50,14 @@ def equitable(fabric: Fabric, chunks: Chunks) -> Plan:
     return make_plan(fabric, chunks, rail, "equitable")
 
 
-@part
+def _blocks_by_numpy(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, int]:
+    """`_blocks` for Python."""
+    rank, count = ranks(node[rows], nodes)
+    blocks = -(-count // width)
+    return (np.cumsum(blocks) - blocks)[node[rows]] + rank // width, int(blocks.sum())
+
+
+@part(numpy=_blocks_by_numpy)
 def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, int]:
     """Vertex of each row: the rows of a node, in the given order, in blocks of `width`; and how
     many blocks there are.
@@ -68,7 +76,7 @@ def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, in
     return vertex, degree[nodes]
 
 
-@kernel
+@kernel(element_s=PASSES_S)
 def _colour_rows(rows: Array, chunks: Columns, nodes: int, colours: Array, rail: Array) -> None:
     """Give each of `rows`, in the given order, the rail of its colour."""
     left, lefts = _blocks(chunks.src, rows, nodes, colours.size)

@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array, Rails
+from railopt.base.arrays import Array, Ints, Rails
 from railopt.base.errors import InputError
-from railopt.base.kernels import kernel, part
+from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.policies.common import check_alive, make_plan
+from railopt.policies.rounds import largest_of_each
 
 __all__ = ["DEBT", "EvenSenders", "even_excess"]
 
@@ -71,6 +72,22 @@ def _shares(tx: Array, rx: Array) -> Shares:
     return Shares(*(np.where(rate > 0, np.maximum(rate >> shift, 1), 0) for rate in (tx, rx)))
 
 
+def _sent_by_numpy(rows: Rows, senders: int, nodes: int) -> Array:
+    """`_sent` for Python."""
+    sent = np.zeros((senders, nodes), np.int64)
+    np.add.at(sent, (rows.sender, rows.dst), rows.size)
+    return sent
+
+
+@part(numpy=_sent_by_numpy)
+def _sent(rows: Rows, senders: int, nodes: int) -> Array:
+    """int64 [senders, nodes]: bytes."""
+    sent = np.zeros((senders, nodes), np.int64)
+    for c in range(rows.size.size):
+        sent[rows.sender[c], rows.dst[c]] += rows.size[c]
+    return sent
+
+
 @part
 def _due(rows: Rows, shares: Shares) -> Array:
     """int64 [senders, nodes, rails]: minus the bytes that each rail should carry to a destination,
@@ -79,9 +96,7 @@ def _due(rows: Rows, shares: Shares) -> Array:
     senders, rails = shares.tx.shape
     nodes = shares.rx.shape[0]
     over = np.zeros((senders, nodes, rails), np.int64)
-    due = np.zeros((senders, nodes), np.int64)
-    for c in range(rows.size.size):
-        due[rows.sender[c], rows.dst[c]] += rows.size[c]
+    due = _sent(rows, senders, nodes)
     for k in range(senders):
         for f in range(nodes):
             if due[k, f] == 0:
@@ -95,7 +110,7 @@ def _due(rows: Rows, shares: Shares) -> Array:
     return over
 
 
-@part(inline="always")
+@part
 def _put(over: Array, debt: Array, k: int, f: int, n: int, size: int) -> None:
     """`size` bytes of sender k for node f on rail n; what goes beyond its share is a debt."""
     before = max(over[k, f, n], 0)
@@ -121,22 +136,43 @@ def _lowest(over: Array, shares: Shares, debt: Array, at: tuple[int, int, int], 
     return best
 
 
-@kernel
-def _move_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
-    """Fill `rail`.  A chunk stays on the emptiest of its GPU's own rails if at least half of it is
-    due there.  Of the others, those of a sender's largest size first, each goes, in order, to the
-    rail that is furthest below what is due to its destination, if at least half of it is due
-    there: so far destinations do not touch each other.  The few that are left do the same, a
-    rail's debts elsewhere counted too, unless their own rail is as far below.
+def _stay_by_lists(
+    rows: Rows, shares: Shares, near: Near, loads: tuple[Array, Array], rail: Array
+) -> Ints:
+    """`_stay` for Python, which is faster on lists."""
+    over, debt = loads
+    rails, gpus = debt.shape[1], len(near.first) - 1
+    rails_of = [each.tolist() for each in np.split(near.rails, near.first[1:-1])]
+    load, tx, rx = over.tolist(), shares.tx.tolist(), shares.rx.tolist()
+    source = rows.gpu - rows.first - rows.sender * gpus
+    columns = [column.tolist() for column in (rows.sender, rows.dst, source, rows.size)]
+    chosen, waiting = [], []
+    able: dict[tuple[int, int, int], list[int]] = {}
+    for c, (k, f, g, size) in enumerate(zip(*columns, strict=True)):
+        if (k, f, g) not in able:
+            able[k, f, g] = [n for n in rails_of[g] if tx[k][n] and rx[f][n]]
+        to = load[k][f]
+        own = min(able[k, f, g], key=to.__getitem__, default=rails)
+        if own < rails and to[own] + (size >> 1) <= 0:
+            to[own] += size
+            if to[own] > 0:
+                debt[k, own] += to[own]
+        else:
+            own = -1 - own
+            waiting.append(c)
+        chosen.append(own)
+    over[:], rail[:] = load, chosen
+    return np.array(waiting, np.int64)
+
+
+@part(numpy=_stay_by_lists)
+def _stay(rows: Rows, shares: Shares, near: Near, loads: tuple[Array, Array], rail: Array) -> Ints:
+    """Put each chunk on the emptiest of its GPU's own rails if at least half of it is due there.
+    Returns the others; `rail` says of these which that is: -1 - n, or -1 - rails if there is none.
     """
-    over = _due(rows, shares)
-    debt = np.zeros(shares.tx.shape, np.int64)
-    rails, gpus = shares.tx.shape[1], near.first.size - 1
-    none = np.zeros(rails, np.int64)
-    node = rows.first // gpus  # of sender 0
-    largest = np.zeros(shares.tx.shape[0], np.int64)
-    for c in range(rail.size):
-        largest[rows.sender[c]] = max(largest[rows.sender[c]], rows.size[c])
+    over, debt = loads
+    rails, gpus = debt.shape[1], near.first.size - 1
+    waiting, count = np.empty(rail.size, np.int64), 0
     for c in range(rail.size):
         k, f = rows.sender[c], rows.dst[c]
         g = rows.gpu[c] - rows.first - k * gpus
@@ -151,15 +187,35 @@ def _move_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
             rail[c] = own
         else:
             rail[c] = -1 - own if own >= 0 else -1 - rails
+            waiting[count] = c
+            count += 1
+    return waiting[:count]
+
+
+@kernel(element_s=PASSES_S)
+def _move_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
+    """Fill `rail`.  A chunk stays on the emptiest of its GPU's own rails if at least half of it is
+    due there.  Of the others, those of a sender's largest size first, each goes, in order, to the
+    rail that is furthest below what is due to its destination, if at least half of it is due
+    there: so far destinations do not touch each other.  The few that are left do the same, a
+    rail's debts elsewhere counted too, unless their own rail is as far below.
+    """
+    over = _due(rows, shares)
+    debt = np.zeros(shares.tx.shape, np.int64)
+    rails = shares.tx.shape[1]
+    none = np.zeros(rails, np.int64)
+    node = rows.first // (near.first.size - 1)  # of sender 0
+    waiting = _stay(rows, shares, near, (over, debt), rail)
+    largest = largest_of_each(rows.sender, rows.size, shares.tx.shape[0])
     for smaller in range(2):
-        for c in range(rail.size):
+        for c in waiting:
             k, f = rows.sender[c], rows.dst[c]
             if rail[c] < 0 and (smaller or rows.size[c] == largest[k]):
                 best = _lowest(over, shares, none, (k, f, node + k + f), rails)
                 if over[k, f, best] + (rows.size[c] >> 1) <= 0:
                     _put(over, debt, k, f, best, rows.size[c])
                     rail[c] = best
-    for c in range(rail.size):
+    for c in waiting:
         if rail[c] < 0:
             k, f = rows.sender[c], rows.dst[c]
             best = _lowest(over, shares, debt[k], (k, f, node + k + f), -1 - rail[c])

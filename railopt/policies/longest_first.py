@@ -8,7 +8,7 @@
 `lpt` balances what is sent and nothing else: the receivers' rails may differ by a factor N (theorem
 T2). `lpt-local` needs no more information than `lpt` and keeps most of the receivers' balance.
 
-Each has a fast kernel for equal rails and a plain one for all others (`equal_rails`, `equal_pairs`,
+Each has a fast kernel for equal rails and a plain one for all others (`equal_rails`,
 `unequal_rails`); both follow the same rule, and `Senders` chooses between them for `railopt.plan`
 and for `Planner` alike.
 """
@@ -24,7 +24,7 @@ from railopt.base.dice import Dice
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.policies import by_size, equal_pairs, equal_rails, rounds, unequal_rails
+from railopt.policies import by_size, equal_rails, rounds, unequal_rails
 from railopt.policies.common import Columns, Costs, check_alive, costs, make_plan, rail_turns
 
 __all__ = ["PAIR_WEIGHT", "Senders", "lpt", "lpt_global", "lpt_local"]
@@ -79,11 +79,10 @@ class Senders:
             rows = rounds.left_by_rounds(chunks, self.count, fabric.nodes, turns, rail)
         if not len(rows):
             return
-        if fabric.is_uniform and equal_pairs.fits(chunks, fabric.nodes, fabric.rails, PAIR_WEIGHT):
-            spread = equal_pairs.Spread(
-                self.count, fabric.nodes, fabric.rails, self.costs.first, PAIR_WEIGHT
-            )
-            equal_pairs.lpt_local(chunks, rows, spread, rail)
+        nodes, rails = fabric.nodes, fabric.rails
+        if fabric.is_uniform and equal_rails.pairs_fit(chunks, nodes, rails, PAIR_WEIGHT):
+            spread = equal_rails.Spread(self.count, nodes, rails, self.costs.first, PAIR_WEIGHT)
+            equal_rails.lpt_local(chunks, rows, spread, rail)
         else:
             words = by_size.largest_first(chunks.size[rows])
             kernel, costs = unequal_rails.summed(
@@ -130,8 +129,9 @@ def lpt_global(fabric: Fabric, chunks: Chunks) -> Plan:
     """
     check_alive(fabric, chunks)
     rail, columns = np.empty(len(chunks), np.int16), Columns.of(chunks)
-    if len(chunks) and fabric.is_uniform and equal_pairs.fits(columns, fabric.nodes, fabric.rails):
-        equal_pairs.lpt_global(columns, fabric.nodes, fabric.rails, rail)
+    nodes, rails = fabric.nodes, fabric.rails
+    if len(chunks) and fabric.is_uniform and equal_rails.pairs_fit(columns, nodes, rails):
+        equal_rails.lpt_global(columns, nodes, rails, rail)
     else:
         kernel, paid = unequal_rails.summed(unequal_rails.lpt_global, costs(fabric), columns, 2)
         kernel(by_size.largest_first(chunks.size), columns, paid, rail)

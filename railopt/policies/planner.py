@@ -2,15 +2,15 @@
 it keeps.
 
 MoE traffic changes with every layer and iteration.  `lpt`, `lpt-local`, `even-excess`, `own-nic`
-and `rotate` (`ALONE`) need nothing but the node's own row, and `Planner` cuts that row into chunks
-and puts them on rails in a few tens of microseconds; `spill` takes the whole matrix, which every
-rank has after the exchange of counts.  The result is that of `railopt.plan` on the whole matrix,
-restricted to the node's chunks, but for a fast one.
+and `rotate` (`NODE_POLICIES`) need nothing but the node's own row, and `Planner` cuts that row into
+chunks and puts them on rails in a few tens of microseconds; `spill` takes the whole matrix, which
+every rank has after the exchange of counts.  The result is that of `railopt.plan` on the whole
+matrix, restricted to the node's chunks, but for a fast one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from railopt.policies.fixed import own_nic, own_rails
 from railopt.policies.longest_first import Senders
 from railopt.policies.spilling import FastSpill, spill
 
-__all__ = ["ALONE", "NodePlan", "Planner", "joined_plan", "planned_by"]
+__all__ = ["NODE_POLICIES", "NodePlan", "Planner", "planned_by"]
 
 _MAX_CAP = 2**31
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
@@ -71,7 +71,7 @@ def _rotate(fabric: Fabric, node: int | None) -> Rule:
     return lambda cut, _, rail: rounds.round_robin(cut.sender, cut.dst, paid, True, rail)
 
 
-def _settling(fabric: Fabric) -> Rule:
+def _fast_spill(fabric: Fabric) -> Rule:
     return FastSpill(fabric).assign
 
 
@@ -86,7 +86,7 @@ _RULES = {
     "own-nic": _own_nic,
     "rotate": _rotate,
 }
-ALONE = tuple(_RULES)
+NODE_POLICIES = tuple(_RULES)
 """Policies by which a node plans what it sends from its own row."""
 _WHOLE = "spill"  # knows every node's traffic
 
@@ -106,7 +106,7 @@ class NodePlan(NamedTuple):
 
 
 class Planner:
-    """Plans what `node` sends, chunks of at most `cap` bytes, with a `policy` of `ALONE` or
+    """Plans what `node` sends, chunks of at most `cap` bytes, with a `policy` of `NODE_POLICIES` or
     "spill"; what all nodes send, from the whole matrix, where `node` is None.
 
     fast      "spill" of all nodes without the exchanges at its end, which improve its plan
@@ -142,7 +142,7 @@ class Planner:
         self._caps = np.full(fabric.nodes if node is None else 1, self.cap, np.int64)
         self._shape = (ranks if policy == _WHOLE or node is None else fabric.gpus, ranks)
         if policy == _WHOLE:
-            self._rule = _settling(fabric) if fast else None
+            self._rule = _fast_spill(fabric) if fast else None
         else:
             self._rule = _RULES[policy](fabric, node)
         self._wide = np.empty(self._shape, np.int64)
@@ -204,29 +204,12 @@ class Planner:
         return NodePlan(*(column[own] for column in (*columns, rail)))
 
 
-def planned_by(planner: Planner, matrix: Ints) -> Plan:
-    """The plan of all nodes, by a planner of all of them, of bytes from GPU to GPU [R, R]."""
-    made = planner.plan(matrix)
+def planned_by(planner: Planner, row: Any) -> Plan:
+    """What a planner makes of a row or matrix, as a plan of its node's chunks or of all."""
+    made = planner.plan(row)
     nodes = made.src_gpu // planner.fabric.gpus, made.dst_gpu // planner.fabric.gpus
     chunks = _chunks(planner.fabric, Cut(*nodes, *made[:4]))
     return Plan(planner.fabric, chunks, made.rail.copy(), planner.policy)
-
-
-def joined_plan(fabric: Fabric, parts: Sequence[NodePlan], policy: str = "given") -> Plan:
-    """The plan of all nodes, made of what each node's planner returned, node by node."""
-    if len(parts) != fabric.nodes:
-        raise InputError(f"parts of {len(parts)} nodes, the fabric has {fabric.nodes}")
-    for node, part in enumerate(parts):
-        found = np.unique(part.src_gpu // fabric.gpus)
-        if found.tolist() not in ([], [node]):
-            raise InputError(
-                f"part {node} has chunks of nodes {found.tolist()}: expected what node {node} sends"
-            )
-    source, target, offset, size, rail = (
-        np.concatenate(columns) for columns in zip(*parts, strict=True)
-    )
-    nodes = source // fabric.gpus, target // fabric.gpus
-    return Plan(fabric, _chunks(fabric, Cut(*nodes, source, target, offset, size)), rail, policy)
 
 
 def _chunks(fabric: Fabric, cut: Cut) -> Chunks:

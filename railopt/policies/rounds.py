@@ -7,10 +7,18 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
-from railopt.base.kernels import kernel
+from railopt.base.kernels import PASSES_S, kernel, part
+from railopt.policies.by_size import ranks
 from railopt.policies.common import Columns, Costs
 
-__all__ = ["Unfinished", "left_by_rounds", "left_over", "round_robin", "whole_rounds"]
+__all__ = [
+    "Unfinished",
+    "largest_of_each",
+    "left_by_rounds",
+    "left_over",
+    "round_robin",
+    "whole_rounds",
+]
 
 
 class Unfinished(NamedTuple):
@@ -26,7 +34,27 @@ class Unfinished(NamedTuple):
     others: Array
 
 
-@kernel
+def _rounds_by_numpy(
+    chunks: Columns, largest: Ints, receivers: int, turns: Array, rail: Array
+) -> tuple[Array, Array, Array]:
+    """`whole_rounds` for Python."""
+    senders, n = len(largest), len(turns)
+    at_cap = chunks.size == largest[chunks.src]
+    rows, others = np.flatnonzero(at_cap), np.flatnonzero(~at_cap)
+    pair = chunks.src[rows].astype(np.int64) * receivers + chunks.dst[rows]
+    rank, count = ranks(pair, senders * receivers)
+    rail[rows] = turns[rank % n]
+    turn, started = count % n, np.zeros((senders * receivers, n), np.int32)
+    last = rank >= (count - turn)[pair]
+    started[pair[last], rank[last] % n] = rows[last]
+    return (
+        turn.astype(np.int32).reshape(senders, receivers),
+        started.reshape(senders, receivers, n),
+        others.astype(np.int32),
+    )
+
+
+@kernel(numpy=_rounds_by_numpy)
 def whole_rounds(
     chunks: Columns, largest: Ints, receivers: int, turns: Array, rail: Array
 ) -> tuple[Array, Array, Array]:
@@ -80,20 +108,33 @@ def left_over(unfinished: Unfinished) -> Array:
     return left
 
 
-@kernel
+def _largest_by_numpy(src: Array, size: Array, senders: int) -> Ints:
+    """`largest_of_each` for Python."""
+    largest = np.zeros(senders, np.int64)
+    np.maximum.at(largest, src, size)
+    return largest
+
+
+@part(numpy=_largest_by_numpy)
+def largest_of_each(src: Array, size: Array, senders: int) -> Ints:
+    """The bytes of each sender's largest chunk, int64 [senders]."""
+    largest = np.zeros(senders, np.int64)
+    for c in range(size.size):
+        k = np.uint64(src[c])  # unsigned: numba does not ask whether it counts from the end
+        if size[c] > largest[k]:
+            largest[k] = size[c]
+    return largest
+
+
+@kernel(element_s=PASSES_S)
 def left_by_rounds(
     chunks: Columns, senders: int, receivers: int, turns: Array, rail: Array
 ) -> Array:
     """`whole_rounds` of each sender's own largest chunks, and the chunks that they leave; int64."""
-    src, size = chunks.src, chunks.size
-    largest = np.zeros(senders, np.int64)
     if senders == 1:
-        largest[0] = chunks.largest
+        largest = np.full(1, chunks.largest, np.int64)
     else:
-        for c in range(size.size):
-            k = np.uint64(src[c])
-            if size[c] > largest[k]:
-                largest[k] = size[c]
+        largest = largest_of_each(chunks.src, chunks.size, senders)
     turn, started, others = whole_rounds(chunks, largest, receivers, turns, rail)
     return left_over(Unfinished(turn, started, others))
 

@@ -9,7 +9,7 @@ the exchange of counts that an all-to-all needs anyway.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,15 +17,13 @@ from railopt.base.arrays import Array, Ints, Rails
 from railopt.base.errors import InputError
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.moves import needed_by
-from railopt.model.plan import Plan
+from railopt.model.plan import Plan, needed_by
+from railopt.policies import spill_rails
 from railopt.policies.common import Costs, check_alive, costs, make_plan
+from railopt.policies.cutting import Cut
 from railopt.policies.equitable_colouring import equitable
 from railopt.policies.longest_first import lpt_global
-
-if TYPE_CHECKING:
-    from railopt.policies.cutting import Cut
-    from railopt.policies.spill_rails import SpillUnits
+from railopt.policies.spill_rails import SpillUnits
 
 __all__ = ["FastSpill", "spill"]
 
@@ -62,10 +60,8 @@ class FastSpill:
     """
 
     def __init__(self, fabric: Fabric) -> None:
-        from railopt.policies.spill_rails import hosts_of
-
         self._fabric, self._near = fabric, np.ascontiguousarray(fabric.node.near)
-        self._hosts = hosts_of(self._near)
+        self._hosts = spill_rails.hosts_of(self._near)
         self._prices = costs(fabric)
         self._dearest = _dearest(self._prices)
         self._grow(0)
@@ -77,8 +73,6 @@ class FastSpill:
 
     def assign(self, cut: Cut, largest: int, rail: Rails) -> None:
         """Fill `rail`, int16 [C], for chunks of all nodes, of at most `largest` bytes each."""
-        from railopt.policies import spill_rails
-
         count = len(rail)
         if count > len(self._grade):
             self._grow(2 * count)
@@ -89,8 +83,6 @@ class FastSpill:
 
 def _begun(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[SpillUnits, Costs]:
     """Units with their grades, each on its best `rail`, and what a byte costs at every NIC."""
-    from railopt.policies import spill_rails
-
     prices = costs(fabric)
     size = _in_units(chunks.size, chunks.total, _dearest(prices))
     needed = needed_by(fabric, chunks)
@@ -132,8 +124,6 @@ def _in_time(
     """Of plans between two, from the rails of fewest moves to the least NIC time, the one whose
     NICs and scale-up ports are done first.
     """
-    from railopt.policies import spill_rails
-
     units, prices = begun
     most, least = (_longest(spill_rails.times(units, prices, rail)) for rail in ends)
     steps = [least + (most - least) * step // STEPS for step in range(1, STEPS)]
@@ -158,8 +148,6 @@ def _pressed(units: SpillUnits, prices: Costs, start: Rails, kept: int) -> Timed
     """From the rails of fewest moves, pressed below a time to be kept: few moves, about that time
     where units are small.
     """
-    from railopt.policies import spill_rails
-
     rail = start.copy()
     busy = spill_rails.times(units, prices, rail)
     spill_rails.press(units, prices, busy, kept, rail)
@@ -168,11 +156,9 @@ def _pressed(units: SpillUnits, prices: Costs, start: Rails, kept: int) -> Timed
 
 def _relieved(units: SpillUnits, prices: Costs, start: Rails, kept: int) -> TimedRails:
     """With units exchanged between rails, until every NIC keeps the time or none can be helped."""
-    from railopt.policies import spill_rails, spill_swaps
-
     rail = start.copy()
     busy = spill_rails.times(units, prices, rail)
-    spill_swaps.relieve(spill_swaps.SwapState(units, prices, busy[0], busy[1], rail), kept)
+    spill_rails.relieve(spill_rails.SwapState(units, prices, busy[0], busy[1], rail), kept)
     return TimedRails(rail, _longest(busy))
 
 
@@ -180,15 +166,13 @@ def _gone_home(units: SpillUnits, prices: Costs, start: Rails) -> TimedRails:
     """From a plan that ignores moves, without a longer time: units go to better rails that have
     room, or change places.
     """
-    from railopt.policies import spill_rails, spill_swaps
-
     rail = start.copy()
     busy = spill_rails.times(units, prices, rail)
     kept = _longest(busy)
-    state = spill_swaps.SwapState(units, prices, busy[0], busy[1], rail)
+    state = spill_rails.SwapState(units, prices, busy[0], busy[1], rail)
     for _ in range(ROUNDS_HOME):
         gone = spill_rails.go_home(units, prices, busy, kept, rail)
-        if not gone + spill_swaps.trade_home(state, kept):
+        if not gone + spill_rails.trade_home(state, kept):
             break
     return TimedRails(rail, _longest(busy))
 
@@ -199,8 +183,6 @@ def _longest(busy: tuple[Array, Array]) -> int:
 
 def _least_time(units: SpillUnits, prices: Costs) -> int:
     """About what no plan is faster than."""
-    from railopt.policies import spill_rails
-
     sent, received = np.zeros((2, len(prices.tx)), np.int64)
     np.add.at(sent, units.src, units.size)
     np.add.at(received, units.dst, units.size)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel
+from railopt.base.kernels import PASSES_S, kernel
 from railopt.policies.by_size import INDEX
 from railopt.policies.common import Columns, Costs
 
@@ -48,7 +48,7 @@ def _busiest(chunks: Columns) -> int:
     return most
 
 
-@kernel
+@kernel(element_s=PASSES_S)
 def lpt(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None:
     """Each sender alone: a chunk goes to the rail where it would finish first, at the slower end's
     pace.
@@ -70,7 +70,7 @@ def lpt(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None:
         busy[k, best] = soonest
 
 
-@kernel
+@kernel(element_s=PASSES_S)
 def lpt_local(
     words: Array, rows: Array, chunks: Columns, costs: Costs, weight: int, rail: Array
 ) -> None:
@@ -114,7 +114,7 @@ def lpt_local(
             mine[best] += time
 
 
-@kernel
+@kernel(element_s=PASSES_S)
 def lpt_global(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None:
     """Largest chunk first to the rail that minimises the later of sender and receiver; ties by
     their sum, then by index.

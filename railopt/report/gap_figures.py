@@ -13,7 +13,6 @@ from railopt.report.captioned import Figure
 from railopt.report.style import (
     INK,
     PAGE,
-    apart,
     blank,
     gap_axis,
     legend_above,
@@ -21,6 +20,7 @@ from railopt.report.style import (
     look,
     printed,
     set_title,
+    spaced_ticks,
 )
 from railopt.report.swept import Scale, Swept, order, scale, swept
 from railopt.sweep.results import Row
@@ -147,7 +147,7 @@ def _value_ticks(axis: Any, parameter: Swept, where: Scale, width: float) -> Non
     turned = not where.measured and sum(map(len, texts)) > 9 * width
     on_axis = [log2(place) if where.logarithmic else place for place in where.places]
     share = 0.14 / width if turned else max(0.3, 0.09 * max(map(len, texts))) / width
-    shown = [on_axis.index(tick) for tick in apart(on_axis, share)]
+    shown = [on_axis.index(tick) for tick in spaced_ticks(on_axis, share)]
     axis.set_xticks([where.places[i] for i in shown], [texts[i] for i in shown])
     axis.tick_params(axis="x", which="minor", bottom=False)
     if turned:

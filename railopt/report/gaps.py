@@ -9,13 +9,13 @@ from typing import Any
 from railopt.base.units import format_bytes
 from railopt.report.style import (
     PAGE,
-    apart,
     blank,
     gap_axis,
     legend_above,
     line,
     printed,
     set_title,
+    spaced_ticks,
 )
 
 
@@ -48,7 +48,7 @@ def gap_against_chunk(
     gap_axis(axis, "y", shown)
     axis.grid(True)
     sizes = {log2(chunk): chunk for points in lines.values() for chunk, _ in points}
-    ticks = [sizes[place] for place in apart(sorted(sizes), 0.5 / width)]
+    ticks = [sizes[place] for place in spaced_ticks(sorted(sizes), 0.5 / width)]
     axis.set_xticks(ticks, [format_bytes(chunk) for chunk in ticks])
     axis.minorticks_off()
     legend_above(figure, list(lines))

@@ -355,7 +355,7 @@ def _theorems(theorems: Sequence[Theorem]) -> str:
     )
 
 
-def _told_by(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
+def _distinguishing(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
     """Columns that tell instances apart, and their values; GPUs and NICs only where they differ,
     parameters of workloads that vary beside what is left of the traffic.
     """
@@ -372,7 +372,7 @@ def _told_by(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
 
 
 def _instances(rows: Sequence[Row]) -> str:
-    columns, told = _told_by(rows)
+    columns, told = _distinguishing(rows)
     listed = [
         [
             *cells,
@@ -395,6 +395,6 @@ def _instances(rows: Sequence[Row]) -> str:
 
 
 def _failed(rows: Sequence[Row]) -> str:
-    columns, told = _told_by(rows)
+    columns, told = _distinguishing(rows)
     listed = [[*cells, row["error"]] for row, cells in zip(rows, told, strict=True)]
     return table([*columns, "error"], listed, "Failed instances")

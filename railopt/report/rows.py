@@ -33,7 +33,7 @@ SMALL = Fraction(1, 10**30)
 
 def read(*places: str | os.PathLike[str]) -> Results:
     """The results of folders and files, as `checked` leaves them."""
-    return checked(results.load(*places))
+    return checked(results.read(*places))
 
 
 def checked(found: Results) -> Results:

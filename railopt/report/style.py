@@ -194,7 +194,7 @@ def line(policy: str) -> dict[str, Any]:
     return {"color": look(policy).colour, "marker": look(policy).marker}
 
 
-def apart(ticks: Sequence[float], share: float) -> list[float]:
+def spaced_ticks(ticks: Sequence[float], share: float) -> list[float]:
     """Those of some rising ticks that leave a share of the whole range between each other."""
     kept = list(ticks[:1])
     for tick in ticks[1:]:

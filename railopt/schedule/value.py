@@ -20,7 +20,7 @@ from railopt.base.arrays import (
     check_suffix,
     digest,
     frozen,
-    load_npz,
+    read_npz,
     save_npz,
     total,
 )
@@ -269,7 +269,7 @@ class Schedule(Value):
         """Read a saved schedule; everything the constructor checks is checked again, and the claims
         must hold.
         """
-        header, arrays = load_npz(path, "schedule")
+        header, arrays = read_npz(path, "schedule")
         names, columns = (
             {"kind", "order", "fabric", "total", "line_sum"},
             {"bytes", "peer", "sent", "tx", "rx"},

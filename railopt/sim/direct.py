@@ -158,18 +158,50 @@ def flows_of_traffic(
     seed: int = 0,
 ) -> Flows:
     """Direct traffic, one flow a pair of GPUs."""
+    src_gpu, dst_gpu, size = traffic.flows()
+    nic = nic_of_gpu(fabric)
+    leaf, target = nic[src_gpu % fabric.gpus], nic[dst_gpu % fabric.gpus]
+    sending = src_gpu // fabric.gpus * fabric.rails + leaf
+    receiving = dst_gpu // fabric.gpus * fabric.rails + target
+    ends = Ends(sending, receiving, leaf, target, fabric.rails, size)
+    return flows_between(fabric, ends, balancer, assumed, faults, seed)
+
+
+class Ends(NamedTuple):
+    """Where flows leave and arrive.
+
+    sending, receiving   int64 [flows]: NICs, as node * rails + rail
+    leaf, target         int64 [flows]: the switch that each of them hangs on
+    leaves               how many switches there are
+    size                 int64 [flows], bytes
+    """
+
+    sending: Ints
+    receiving: Ints
+    leaf: Ints
+    target: Ints
+    leaves: int
+    size: Ints
+
+
+def flows_between(
+    fabric: Fabric,
+    ends: Ends,
+    balancer: str,
+    assumed: Assumptions,
+    faults: Sequence[Fault] = (),
+    seed: int = 0,
+) -> Flows:
+    """Flows from NIC to NIC, over the spine where their switches differ."""
     chosen = balancer_named(balancer)
     if seed < 0:
         raise InputError(f"a seed of {seed}: expected 0 or more")
-    src_gpu, dst_gpu, size = traffic.flows()
-    nic, nics = nic_of_gpu(fabric), fabric.nodes * fabric.rails
-    src, dst = src_gpu // fabric.gpus, dst_gpu // fabric.gpus
-    leaf, target = nic[src_gpu % fabric.gpus], nic[dst_gpu % fabric.gpus]
+    size, leaf, target, nics = ends.size, ends.leaf, ends.target, fabric.nodes * fabric.rails
     path = np.full((len(size), 4), -1, np.int64)
-    path[:, 0], path[:, 1] = src * fabric.rails + leaf, nics + dst * fabric.rails + target
+    path[:, 0], path[:, 1] = ends.sending, nics + ends.receiving
     away = np.flatnonzero(leaf != target)
     spine = fabric.spine or Spine(fabric.nodes, int(max(fabric.tx.max(), fabric.rx.max())))
-    crossing = Crossing(size[away], leaf[away], target[away], fabric.rails, spine.uplinks, seed)
+    crossing = Crossing(size[away], leaf[away], target[away], ends.leaves, spine.uplinks, seed)
     up, down, links = _spine_links(chosen, crossing, spine, assumed)
     path[away, 2], path[away, 3] = 2 * nics + up, 2 * nics + down
     capacity = np.concatenate([nic_capacity(fabric, assumed), assumed.on_wire(links)])
@@ -185,7 +217,7 @@ def flows_of_traffic(
         cost[present],
         latency_ps=np.where(leaf != target, 2 * hop, hop),
         changes=changes_of(fabric, assumed, faults),
-        track=leaf.astype(np.int32),
+        track=(ends.sending % fabric.rails).astype(np.int32),
         **fan_in_of(assumed, nics, len(capacity), path[:, 1]),
         describe=lambda port: (
             port_name(fabric, port) if port < 2 * nics else f"spine link {port - 2 * nics}"

@@ -227,8 +227,8 @@ class Flows:
             stuck = graph.first_in_circle(self.groups, *self.successors)
             if stuck >= 0:
                 raise InputError(
-                    f"group (stage) {stuck} waits for itself: "
-                    "what each stage needs must not form a circle"
+                    f"group (stage) {stuck} waits for a circle: "
+                    "what each stage needs must not form one"
                 )
 
     @cached_property
@@ -254,10 +254,9 @@ class Flows:
         return best
 
     @cached_property
-    def bound(self) -> Fraction:
-        """Seconds that the busiest port needs for its bytes at its best rate: no run is faster.
-
-        Bytes count as often as a port carries them: by the whole part of their cost.
+    def loads(self) -> Ints:
+        """int64 [P]: bytes that each port carries, as often as it carries them: by the whole part
+        of their cost.
         """
         times = np.floor(self.cost)
         if float(times.max(initial=1.0)) * total(self.size) > MOST_BYTES:
@@ -266,9 +265,14 @@ class Flows:
         np.add.at(
             loads, self.path, times.astype(np.int64) * np.repeat(self.size, np.diff(self.first))
         )
+        return loads
+
+    @cached_property
+    def bound(self) -> Fraction:
+        """Seconds that the busiest port needs for its bytes at its best rate: no run is faster."""
         best = Fraction(0)
-        for rate in np.unique(self.best_capacity[loads > 0]).tolist():
-            best = max(best, Fraction(int(loads[self.best_capacity == rate].max()), rate))
+        for rate in np.unique(self.best_capacity[self.loads > 0]).tolist():
+            best = max(best, Fraction(int(self.loads[self.best_capacity == rate].max()), rate))
         return best
 
     def __len__(self) -> int:

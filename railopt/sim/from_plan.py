@@ -3,7 +3,7 @@ other.
 
 That is what a sender with one queue pair per peer and rail does, and why 1M chunks are no more
 flows than their connections.  A chunk crosses the transmit NIC of its sender and the receive
-NIC of its receiver; what of it is moved between GPUs (`railopt.model.moves`) crosses scale-up
+NIC of its receiver; what of it is moved between GPUs (`railopt.model.plan`) crosses scale-up
 ports, at the same time or before and after (`railopt.sim.node`).
 
 Scale-up ports that can't fill up even with all NICs of their node at full rate are left out: the

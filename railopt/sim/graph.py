@@ -36,8 +36,8 @@ def rows_by_key(key: Array, count: int) -> tuple[Array, Array]:
 
 @kernel
 def first_in_circle(groups: int, next_first: Array, next_group: Array) -> int:
-    """The smallest group that waits for itself, through others or at once; -1 where there is none
-    (Kahn).
+    """The smallest group that is in a circle of waiting groups, or behind one; -1 where there is
+    none (Kahn).
     """
     waits = np.zeros(groups, np.int64)
     for i in range(next_group.size):
@@ -57,27 +57,10 @@ def first_in_circle(groups: int, next_first: Array, next_group: Array) -> int:
             if waits[h] == 0:
                 ready[count] = h
                 count += 1
-    # a group that never became ready is in a circle or behind one: walk back along what it waits
-    # for until one repeats
-    stuck = -1
     for g in range(groups):
         if waits[g] > 0:
-            stuck = g
-    if stuck < 0:
-        return -1
-    before = np.full(groups, -1, np.int64)
-    for g in range(groups):
-        if waits[g] > 0:
-            for i in range(next_first[g], next_first[g + 1]):
-                before[next_group[i]] = g
-    seen = np.zeros(groups, np.bool_)
-    while not seen[stuck]:
-        seen[stuck] = True
-        stuck = before[stuck]
-    smallest, at = stuck, before[stuck]
-    while at != stuck:
-        smallest, at = min(smallest, at), before[at]
-    return smallest
+            return g
+    return -1
 
 
 @kernel

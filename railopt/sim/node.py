@@ -22,8 +22,7 @@ from railopt.base.arrays import Array, Floats, Int32s, Ints
 from railopt.base.errors import InputError
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.moves import Hops, needed_by, passing_on, staging
-from railopt.model.plan import Plan
+from railopt.model.plan import Hops, Plan, needed_by, passing_on, staging
 from railopt.sim.flows import Flows, joined
 
 

@@ -23,9 +23,12 @@ def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
     staged, passed_on   bytes that a plan moves inside nodes, where its chunks name their GPUs
     scale_up_ps         what the busiest scale-up port needs for them, however the run counts it
     """
-    matrix = what.chunks.node_matrix if isinstance(what, Plan) else what.node_matrix
     fabric = what.fabric if isinstance(what, Plan) else timeline.fabric
-    any_plan = node_bound(fabric, matrix) if fabric else Fraction(0)
+    if isinstance(what, Plan):
+        loads = what.send.sum(axis=1), what.recv.sum(axis=1)
+    else:
+        loads = what.node_matrix.sum(axis=1), what.node_matrix.sum(axis=0)
+    any_plan = node_bound(fabric, *loads) if fabric else Fraction(0)
     bound, whole = timeline.bound, not len(timeline.stuck)
     over = float(timeline.completion / bound - 1) if bound else 0.0
     return {
@@ -56,12 +59,12 @@ def _moved(plan: Plan) -> dict[str, Any]:
     }
 
 
-def node_bound(fabric: Fabric, matrix: Ints) -> Fraction:
-    """Seconds below which no plan for int64 [nodes, nodes] bytes gets: the busiest node with all
-    its NICs at work.
+def node_bound(fabric: Fabric, sent: Ints, received: Ints) -> Fraction:
+    """Seconds below which no plan gets whose nodes send and receive int64 [nodes] bytes: the
+    busiest node with all its NICs at work.
     """
     best = Fraction(0)
-    for loads, rates in ((matrix.sum(axis=1), fabric.tx), (matrix.sum(axis=0), fabric.rx)):
+    for loads, rates in ((sent, fabric.tx), (received, fabric.rx)):
         for load, rate in zip(loads.tolist(), rates.sum(axis=1).tolist(), strict=True):
             if load and rate:
                 best = max(best, Fraction(load, rate))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +29,14 @@ from railopt.base.errors import Infeasible, InputError, NotProved
 from railopt.base.extras import need
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import Certificate
+from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.solver.local.deadline import time_limit
 from railopt.solver.simplex import LinearProgram, guess, optimum
 
 Cell = tuple[int, int, int]  # side (0 sends), node, class of rails
 Flow = dict[tuple[int, int, int], Fraction]
+MOST_NODES = 1 << 13  # of whose bytes there is a matrix, 512 MiB
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,36 @@ def solve_fluid(fabric: Fabric, demand: npt.ArrayLike, *, limit_s: float | None 
         for n in problem.rails[q]
     }
     return _certified(fabric, matrix, split, spread)
+
+
+def among(fabric: Fabric, chunks: Chunks) -> tuple[Ints, Fabric, Ints]:
+    """(nodes int64 [U] that send or receive chunks, their fabric, int64 [U, U]: bytes from one to
+    another).  Programs are as large as what occurs; NotProved beyond `MOST_NODES`.
+    """
+    both = np.stack([chunks.src, chunks.dst]).astype(np.int64)
+    nodes = np.unique(both) if len(chunks) else np.arange(min(2, fabric.nodes))
+    if len(nodes) > MOST_NODES:
+        raise NotProved(f"divisible traffic between {len(nodes)} nodes: at most {MOST_NODES}")
+    demand: Ints = np.zeros((len(nodes), len(nodes)), np.int64)
+    np.add.at(demand, tuple(np.searchsorted(nodes, both)), chunks.size)
+    return nodes, Fabric(len(nodes), fabric.rails, 1, fabric.tx[nodes], fabric.rx[nodes]), demand
+
+
+def fluid_bound(
+    fabric: Fabric, chunks: Chunks, *, limit_s: float | None = None
+) -> tuple[Fraction, dict[str, Any]]:
+    """The fluid optimum of chunks, in seconds, and the witness that nothing is faster, with prices
+    of all nodes; as `solve_fluid` otherwise.
+    """
+    nodes, inner, demand = among(fabric, chunks)
+    fluid = solve_fluid(inner, demand, limit_s=limit_s)
+    prices = {}
+    for side in ("send", "recv"):
+        rows = [[0] * fabric.rails for _ in range(fabric.nodes)]
+        for node, row in zip(nodes.tolist(), fluid.certificate.witness[side], strict=True):
+            rows[node] = row
+        prices[side] = rows
+    return fluid.value, {"kind": "fluid", **prices}
 
 
 def _demand(fabric: Fabric, demand: npt.ArrayLike) -> Ints:

@@ -87,30 +87,38 @@ def guess(
     unseen = FloatOptimum([], np.zeros(len(program.right)), optimal=False)
     if not installed("ortools") or (limit_s is not None and limit_s <= 0):
         return unseen
-    from ortools.linear_solver import pywraplp
+    from ortools.linear_solver import linear_solver_pb2, pywraplp
 
     cost = np.array(program.cost, np.float64) * x_unit
     cost_unit = float(np.abs(cost).max()) or 1.0
-    solver = pywraplp.Solver.CreateSolver("GLOP")
-    endless = solver.infinity()
     right = (np.array(program.right, np.float64) / row_unit).tolist()
-    rows = [
-        solver.Constraint(most if equation else -endless, most)
-        for most, equation in zip(right, program.equation, strict=True)
-    ]
-    variables = [solver.NumVar(0.0, endless, "") for _ in program.columns]
-    for j, (variable, column) in enumerate(zip(variables, program.columns, strict=True)):
-        solver.Objective().SetCoefficient(variable, float(cost[j] / cost_unit))
+    units, row_units = (np.asarray(unit, np.float64).tolist() for unit in (x_unit, row_unit))
+    # as one message: a call for every coefficient would take longer than to solve
+    model = linear_solver_pb2.MPModelProto()
+    entries: list[tuple[list[int], list[float]]] = [([], []) for _ in right]
+    for j, (column, price) in enumerate(
+        zip(program.columns, (cost / cost_unit).tolist(), strict=True)
+    ):
+        model.variable.add(lower_bound=0.0, upper_bound=np.inf, objective_coefficient=price)
         for i, value in column.items():
-            rows[i].SetCoefficient(variable, float(value * x_unit[j] / row_unit[i]))
+            entries[i][0].append(j)
+            entries[i][1].append(float(value * units[j] / row_units[i]))
+    for most, equation, (places, values) in zip(right, program.equation, entries, strict=True):
+        least = most if equation else -np.inf
+        model.constraint.add(
+            lower_bound=least, upper_bound=most, var_index=places, coefficient=values
+        )
+    solver = pywraplp.Solver.CreateSolver("GLOP")
+    solver.LoadModelFromProto(model)
+    variables, rows = solver.variables(), solver.constraints()
     if limit_s is not None:
         solver.SetTimeLimit(max(1, int(limit_s * 1000)))
     status = solver.Solve()
     if status not in (solver.OPTIMAL, solver.FEASIBLE):
         return unseen
     basic = [j for j, v in enumerate([*variables, *rows]) if v.basis_status() == solver.BASIC]
-    price = np.array([row.dual_value() for row in rows])
-    return FloatOptimum(basic, price * cost_unit / np.asarray(row_unit), status == solver.OPTIMAL)
+    paid = np.array([row.dual_value() for row in rows])
+    return FloatOptimum(basic, paid * cost_unit / np.asarray(row_unit), status == solver.OPTIMAL)
 
 
 class _Tableau:

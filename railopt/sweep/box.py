@@ -24,7 +24,7 @@ from railopt.sweep.spec import Instance
 
 _START_S = 120.0
 _LOST = (EOFError, BrokenPipeError, ConnectionResetError)
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", processes.THREADS)
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Read by libraries when they are imported: set before the child starts."""
 
 

@@ -135,7 +135,7 @@ def _files(place: Path) -> list[Path]:
     raise InputError(f"{place}: no such file or folder; expected a results folder or a .jsonl file")
 
 
-def load(*places: str | os.PathLike[str]) -> Results:
+def read(*places: str | os.PathLike[str]) -> Results:
     """Read results from folders and files, in any order."""
     good: dict[str, Row] = {}
     bad: dict[str, Row] = {}

@@ -1,7 +1,7 @@
 """The registry of theorems: `proofs/THEOREMS.toml`, what each one says, under which hypotheses, and
 how it is checked.
 
-    load()              every theorem, by id, validated
+    read()              every theorem, by id, validated
     proofs_folder()     `proofs/` of the checkout, or the copy of the registry and the
                         counterexamples inside the wheel
     table()             the theorems as a Markdown table; `python -m railopt.symbolic.registry`
@@ -115,7 +115,7 @@ def proofs_folder() -> Path:
     raise FormatError(f"no THEOREMS.toml beside or in {package}: the installation is incomplete")
 
 
-def load(path: Path | None = None) -> dict[str, Theorem]:
+def read(path: Path | None = None) -> dict[str, Theorem]:
     """Every theorem by id, in the file's order; unknown keys, missing keys and ids that occur twice
     are errors.
     """
@@ -146,7 +146,7 @@ def load(path: Path | None = None) -> dict[str, Theorem]:
 
 def get(name: str) -> Theorem:
     """One theorem by its id."""
-    theorems = load()
+    theorems = read()
     if name not in theorems:
         raise InputError(f"no theorem {name!r}; known: {', '.join(theorems)}")
     return theorems[name]
@@ -157,7 +157,7 @@ def family(name: str) -> list[Theorem]:
     get(name)
     return [
         theorem
-        for theorem in load().values()
+        for theorem in read().values()
         if theorem.id == name or (theorem.id[:-1] == name and theorem.id[-1].isalpha())
     ]
 
@@ -182,7 +182,7 @@ def checker(name: str) -> Callable[..., Any]:
 def table() -> str:
     """The theorems as a Markdown table."""
     rows = ["| id | says | status | checked by |", "|---|---|---|---|"]
-    for theorem in load().values():
+    for theorem in read().values():
         methods = [f"Coq `{name.split('.')[-1]}`" for name in theorem.coq[:1]] + [
             f"`{name}`" for name in theorem.checks[:2]
         ]

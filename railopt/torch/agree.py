@@ -5,7 +5,7 @@ policies that need their own node's counts alone.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -74,17 +74,16 @@ def differentiable(needed: bool) -> str:
 def same(group: Any, setup: str, problem: str) -> None:
     """Raise on every rank what is wrong at any, or that two were made differently."""
     _raise_any(texts(group, problem))
-    _raise_unlike_setups(texts(group, setup), "was")
+    identical(group, setup, None, "was")
 
 
-def identical(group: Any, made: str, limit_s: float | None) -> None:
+def identical(group: Any, made: str, limit_s: float | None, verb: str = "calls what was") -> None:
     """Raise on every rank that two call objects that were made differently.  Which rounds follow,
     and how long their messages are, depends on the object: one number of each rank goes first.
     """
     marks = gathered(group, np.array([mark(made)], np.int64), limit_s)
     if (marks != marks[0]).any():
-        _raise_unlike_setups(texts(group, made), "calls what was")
-        raise InputError("ranks call objects that were made differently: expected the same")
+        _raise_unlike_setups(texts(group, made), verb)
 
 
 def agreed(group: Any, offer: Offer) -> Ints:
@@ -182,13 +181,18 @@ def _raise_splits(counts: Ints, expected: Ints) -> None:
     )
 
 
-def _raise_unlike_setups(setups: list[str], verb: str) -> None:
+def _raise_unlike_setups(setups: list[str], verb: str) -> NoReturn:
+    """Raise how two setups differ whose marks do; texts are cut at `TEXT` bytes."""
     for rank, other in enumerate(setups):
         if other != setups[0]:
             raise InputError(
                 f"rank {rank} {verb} made for {printable(other)}, rank 0 for "
                 f"{printable(setups[0])}: expected the same everywhere"
             )
+    raise InputError(
+        f"two ranks differ in what they were made for, beyond the first {TEXT} bytes of "
+        f"{printable(setups[0])}: expected the same everywhere"
+    )
 
 
 def _raise_any(problems: list[str]) -> None:

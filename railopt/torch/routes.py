@@ -32,7 +32,7 @@ from railopt.base.units import INT64_MAX
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.policies import plan, policy_named
-from railopt.policies.planner import ALONE, NodePlan, Planner
+from railopt.policies.planner import NODE_POLICIES, NodePlan, Planner
 from railopt.torch.tally import RailRows, RowSums, Tables, add, begin, outgoing, sums
 from railopt.torch.ways import Exchange, Way, transposed
 
@@ -78,7 +78,7 @@ class Router:
         self.fabric, self.rank, self.policy = fabric, rank, policy
         self.node = rank // fabric.gpus
         self.pieces = whole_number(pieces, "pieces", 1, INT64_MAX)
-        self.alone = policy in ALONE
+        self.alone = policy in NODE_POLICIES
         self.via = rail_groups(fabric)
         self._planners: dict[int | None, Planner] = {}
         nodes, gpus = fabric.nodes, fabric.gpus

@@ -24,8 +24,6 @@ import numpy as np
 
 from railopt import Chunks, Fabric, workloads
 from railopt.solver.coupled import (
-    ask,
-    cap_weights,
     chunk_sums,
     joint,
     nodes,
@@ -51,7 +49,6 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 # step -> (where it is called from, its name, what stands in for it)
 STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "cap weights": (steps, "_cap_weights", _nothing),
     "fluid bound": (steps, "_fluid", _nothing),
     "whole chunks": (steps, "_chunk_sums", _nothing),
     "restarts": (steps, "_restart", _nothing),
@@ -59,19 +56,16 @@ STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "exact nodes": (steps, "_nodes", _nothing),
     "anchored": (steps, "_anchored", _nothing),
     "joint": (steps, "_joint", _nothing),
-    "integer program": (steps, "integer_program", _nothing),
 }
 
 
 # step -> what exists for it alone, beside the step itself
 ALONE: dict[str, tuple[Any, ...]] = {
-    "cap weights": (cap_weights,),
     "whole chunks": (chunk_sums,),
     "re-split": (resplit_kernels, search.even_out),
     "exact nodes": (nodes, steps._critical),
     "anchored": (search.anchor,),
     "joint": (joint,),
-    "integer program": (ask,),
 }
 
 

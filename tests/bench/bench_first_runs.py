@@ -13,24 +13,31 @@ from pathlib import Path
 from tests.bench import Row
 
 TRACE = str(Path(__file__).parents[2] / "experiments" / "traces" / "gpt16-top2.npz")
+TRAFFIC = "convert moe:skew=0.8 traffic.npz"  # 8 nodes of 8 rails
 COMMANDS = {
-    "demo": (2.5, "demo -o demo.svg --force"),
-    "plan": (2.5, "plan moe:skew=0.8 --nodes 8 --rails 8 -o plan.npz --force"),
-    "gap": (
+    "demo": (2.5, "demo"),
+    "gap": (2.5, "gap traffic.npz"),
+    "gap of few policies": (
         2.5,
-        "gap moe:skew=0.8 --nodes 8 --rails 8 --chunk 4MiB,1MiB --policy lpt,lpt-local,equitable "
-        "--limit 1s --certificate c.json --force",
+        "gap traffic.npz --chunk 4MiB,1MiB --policy lpt,lpt-local,equitable --limit 1s "
+        "--certificate certificates --force",
     ),
+    "plan": (2.5, "plan traffic.npz -o plan.npz --force"),
     "check": (2.5, "check plan.npz"),
-    "simulate": (2.5, "simulate moe:skew=0.8 --nodes 4 --rails 8"),
-    "schedule --compare": (2.5, "schedule moe:skew=0.8 --nodes 4 --rails 8 --compare"),
+    "simulate": (2.5, "simulate plan.npz"),
+    "schedule --compare": (2.5, "schedule traffic.npz --compare"),
     "split": (2.5, f"split {TRACE} --nodes 4 --rails 4 --spare 1"),
-    "place": (4, f"place {TRACE} --nodes 4 --rails 4 --planner replicate --replicas 16"),
+    "place": (4, f"place {TRACE} --nodes 4 --rails 4"),
+    "place --planner replicate": (
+        4,
+        f"place {TRACE} --nodes 4 --rails 4 --planner replicate --replicas 16",
+    ),
 }
 
 
 def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
+        cpu_s(TRAFFIC.split(), folder, Path(folder) / "unused")
         for name, (goal, line) in COMMANDS.items():
             cache = Path(folder) / name.replace(" ", "")
             first, again = (cpu_s(line.split(), folder, cache) for _ in range(2))

@@ -4,7 +4,9 @@ against a plain memory copy.
 
 from __future__ import annotations
 
+import resource
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,10 +15,14 @@ import numpy as np
 
 from railopt import Chunks, Fabric, Plan
 from railopt.runtime.senders.loopback import Loopback
+from railopt.runtime.senders.one_node import RowSender
+from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.engine import Engine, Link, LinkJob
 from railopt.runtime.verbs.objects import Cq, Mr, Patience, Pd, Qp, open_device
+from railopt.runtime.verbs.rails import Options
 from railopt.runtime.verbs.work import WriteRing, Writes, work_id
 from tests.bench import Row, best, in_steps, in_turns, judged_once, plain_steps
+from tests.contract.sender_world import World
 from tests.doubles.null_verbs import Q_RECVS, NullLibrary
 
 
@@ -73,6 +79,8 @@ def rows() -> Iterator[Row]:
     yield from judged_once("poll an empty completion queue, a call", empty, "us", 1.5e-6)
     del lib
     yield from _sweeps()
+    for nodes in (8, 64):
+        yield from _local_runs(nodes)
     yield from _loopback()
 
 
@@ -122,6 +130,51 @@ def _sweeps() -> Iterator[Row]:
         note="the counter itself and the loop's last integers",
     )
     del lib
+
+
+def _local_runs(nodes: int) -> Iterator[Row]:
+    """Rows with one chunk per pair of GPUs, 8 rails, each node planning alone: ranks meet on
+    localhost, and one thread plays them in turns, so that none waits for another.
+    """
+    fabric = Fabric.uniform(nodes, 8)
+    given = np.random.default_rng(0).integers(1, 64, (nodes, 8, 8 * nodes))
+    made: list[RowSender] = []
+    met, over = threading.Barrier(nodes, timeout=300), threading.Event()
+    took: list[tuple[float, float]] = []
+
+    def once() -> None:
+        begun = time.process_time()
+        runs = [rows.run(given[rows.sender.group.rank]) for rows in made]
+        while any(run.before_bytes for run in runs):
+            for run in runs:
+                run.poll()
+        told = time.process_time() - begun
+        while runs:
+            runs = [run for run in runs if not run.poll()]
+        took.append((told / nodes, (time.process_time() - begun) / nodes))
+
+    def work(sender: Verbs) -> None:
+        made.append(RowSender(sender, fabric, "even-excess", "1GiB"))
+        if met.wait() == 0:
+            for _ in range(12 if nodes < 64 else 3):
+                once()
+            over.set()
+        over.wait(300)
+
+    begun = time.process_time()
+    world = World(nodes, 8, Options(batch=4, depth=16), join_s=300, limit_s=600)
+    failed = [result for result in world.run(work, 1 << 18) if result is not None]
+    if failed:
+        raise RuntimeError(failed[0])
+    told, done = np.median(took[2:], axis=0) * 1e3
+    name, goal = f"{nodes} ranks x 8 GPUs, a row of one chunk per pair", 3 if nodes == 8 else None
+    yield Row(f"{name}: planned, sizes told and heard, a rank", told, "ms", goal, note="CPU time")
+    yield Row(f"{name}: the whole run, a rank", done, "ms")
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    setup = (time.process_time() - begun - sum(t for _, t in took) * nodes) / nodes
+    yield Row(
+        f"{name}: to meet, connect and part, a rank", setup, "s", note=f"peak {memory:.0f} MB"
+    )
 
 
 def _loopback() -> Iterator[Row]:

@@ -41,14 +41,12 @@ def plain(backend: str, sizes: Ints, rails: int, limit_s: float) -> tuple[bool, 
     """
     chunks = Chunks.from_arrays(src=[0] * len(sizes), dst=[1] * len(sizes), size=sizes, nodes=2)
     answers: list[Answer] = []
-    problem = build(Fabric.uniform(2, rails), chunks)
-    importlib.import_module(BACKENDS[backend].module).solve(
-        problem.program, limit_s, 1, answers.append
-    )
+    program, _ = build(Fabric.uniform(2, rails), chunks)
+    importlib.import_module(BACKENDS[backend].module).solve(program, limit_s, answers.append)
     values = [
-        max((problem.program.size @ np.array(answer.counts)).tolist())
+        int(np.bincount(answer.rail, program.size).max())
         for answer in answers
-        if answer.counts is not None
+        if answer.rail is not None
     ]
     unit = int(np.gcd.reduce(sizes))
     return any(answer.optimal for answer in answers), unit * min(

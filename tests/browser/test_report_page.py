@@ -88,7 +88,7 @@ def path(rows: list[dict[str, Any]]) -> Path:
         0,
         1,
     )
-    text = page.build(found, tuple(registry.load().values()), claims)
+    text = page.build(found, tuple(registry.read().values()), claims)
     assert len(text.encode()) < 2_000_000
     target = OUT / "report.html"
     target.write_text(text)

@@ -57,6 +57,7 @@ class World:
     max_message: int = 1 << 30
     tamper: dict[int, Tamper] = field(default_factory=dict)
     join_s: float = 10
+    limit_s: float = 60
     options_of: dict[int, Options] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -83,23 +84,26 @@ class World:
         """Call `work(sender)` on every node, each in its thread; an exception is that node's
         result.
         """
+
+        def opened(group: Group) -> Any:
+            node = group.rank
+            devices = [f"null{node}_{n}" for n in range(self.rails)]
+            send, recv = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
+            options = self.options_of.get(node, self.options)
+            with Verbs(group, devices, send, recv, options=options, lib=self.lib) as sender:
+                return work(sender)
+
+        return self.run_groups(opened)
+
+    def run_groups(self, work: Callable[[Group], Any]) -> list[Any]:
+        """As `run`, of the ranks without a sender: `work(group)`."""
         port = free_port()
         self.relays = {k: Relay(port, self.tamper.get(k)) for k in range(1, self.nodes)}
 
         def node_main(node: int) -> None:
             try:
                 with self.group(node, port) as group:
-                    devices = [f"null{node}_{n}" for n in range(self.rails)]
-                    send, recv = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
-                    with Verbs(
-                        group,
-                        devices,
-                        send,
-                        recv,
-                        options=self.options_of.get(node, self.options),
-                        lib=self.lib,
-                    ) as sender:
-                        self.results[node] = work(sender)
+                    self.results[node] = work(group)
             except Exception as error:
                 self.results[node] = error
 
@@ -109,7 +113,7 @@ class World:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(self.limit_s)
         for relay in self.relays.values():
             relay.close()
         assert not any(thread.is_alive() for thread in threads), "a node hangs"

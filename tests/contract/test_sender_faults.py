@@ -441,4 +441,4 @@ def test_immediates_carry_the_round() -> None:
         assert value & 0xFFFF == 0xABCD
         for near in (round_ - 3, round_, round_ + 3):
             assert full_round(value, near) == round_
-        assert immediate(1, round_, "abcd" + "0" * 28) >> 31 == 1
+        assert immediate(2, round_, "abcd" + "0" * 28) >> 30 == 2

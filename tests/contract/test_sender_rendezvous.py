@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,9 @@ def test_ranks_meet_gather_and_part() -> None:
         in_threads(groups, lambda g: g.allgather([g.rank, "x"]))
         == [[[0, "x"], [1, "x"], [2, "x"]]] * 3
     )
+    told = in_threads(groups, lambda g: g.exchange([[g.rank, k] for k in range(3 - g.rank)]))
+    assert told[0] == [[0, 0], [1, 0], [2, 0]]
+    assert told[2] == [[0, 2], None, None]  # ranks that have nothing for it
     began = time.monotonic()
     part(groups)
     assert time.monotonic() - began < 20
@@ -272,11 +276,14 @@ class FakeComm:
     def Get_size(self) -> int:
         return 2
 
-    def Bcast(self, data: np.ndarray, root: int) -> None:
+    def Ibcast(self, data: np.ndarray, root: int) -> SimpleNamespace:
         if self.rank == root:
             self.shared["card"] = data.copy()
+        if "barrier" not in self.shared:  # the other is stopped
+            return SimpleNamespace(Test=lambda: False)
         self.shared["barrier"].wait(10)
         data[:] = self.shared["card"]
+        return SimpleNamespace(Test=lambda: True)
 
     def Allgather(self, mine: np.ndarray, everything: np.ndarray) -> None:
         self.shared[self.rank] = mine.copy()
@@ -298,10 +305,16 @@ def test_mpi_hands_out_secret_and_connection_data_without_pickling() -> None:
     for thread in threads:
         thread.join(20)
     cards = in_threads(
-        groups, lambda g: g.exchange({"rank": g.rank, "pad": "x" * (5 + 7 * g.rank)})
+        groups, lambda g: g.exchange([{"from": g.rank, "pad": "x" * (5 + 7 * k)} for k in range(2)])
     )
-    assert cards[0] == cards[1] == [{"rank": 0, "pad": "x" * 5}, {"rank": 1, "pad": "x" * 12}]
+    for k in range(2):
+        assert cards[k] == [{"from": rank, "pad": "x" * (5 + 7 * k)} for rank in range(2)]
     part(groups)
+
+
+def test_a_rank_0_that_is_stopped_is_not_waited_for_without_end() -> None:
+    with pytest.raises(PeerLost, match=r"rank 0 was not heard of through MPI within 0\.2 s"):
+        join_mpi(FakeComm(1, {}), run="r", join_s=0.2)
 
 
 def test_a_rank_that_fails_early_does_not_leave_the_others_in_mpi() -> None:

@@ -100,9 +100,10 @@ def test_a_relay_can_not_rewrite_memory_keys_and_addresses() -> None:
     def rewrite(way: str, n: int, frame: bytes) -> tuple[list[bytes], list[bytes]]:
         if way == "up" and n >= PLAIN["up"] and b'"rkeys"' in frame:
             body = json.loads(frame[4:-32])
-            seen.append(body["data"]["rkeys"])
-            body["data"]["rkeys"] = [[key ^ 1 for key in keys] for keys in body["data"]["rkeys"]]
-            body["data"]["recv"] = [[address + 64, n] for address, n in body["data"]["recv"]]
+            card = body["data"][0]  # for rank 0
+            seen.append(card["rkeys"])
+            card["rkeys"] = [[key ^ 1 for key in keys] for keys in card["rkeys"]]
+            card["recv"] = [[address + 64, n] for address, n in card["recv"]]
             data = json.dumps(body, separators=(",", ":")).encode()
             return [struct.pack("!I", len(data)) + data + frame[-32:]], []
         return [frame], []

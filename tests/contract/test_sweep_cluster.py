@@ -86,7 +86,7 @@ def test_workers_started_by_their_command_do_everything(
     sweep = spec.parse(SPEC)
     summary = client.run(sweep, tmp_path / "results", cluster=str(cluster.file), workers=1)
     assert summary == (24, 0, 24, 0, False, {})
-    found = results.load(tmp_path / "results")
+    found = results.read(tmp_path / "results")
     assert found.keys == {point.key for point in sweep.instances}
     assert found.torn == 0
 
@@ -152,6 +152,6 @@ def test_a_worker_that_cannot_run_a_task_leaves_a_row_that_says_why(
 
 
 def _failed(folder: Path) -> tuple[results.Row, ...]:
-    found = results.load(folder)
+    found = results.read(folder)
     assert len(found.failed) == 24
     return found.failed

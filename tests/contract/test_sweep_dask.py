@@ -79,7 +79,7 @@ def test_killed_worker_killed_client_two_clients(tmp_path: Path) -> None:
     for one in both:
         _, talk = one.communicate(timeout=300)
         assert one.returncode == 0, talk.decode()
-    found = results.load(folder)
+    found = results.read(folder)
     assert found.keys == keys
     assert finished <= found.keys
     assert found.failed == ()
@@ -96,4 +96,4 @@ def test_interrupt_stops_cleanly(tmp_path: Path) -> None:
     assert client.returncode == 130, talk.decode()
     assert b"run it again to go on" in talk
     assert b"Traceback" not in talk
-    assert results.load(folder).torn == 0
+    assert results.read(folder).torn == 0

@@ -3,11 +3,12 @@
     python      run; one namespace a page
     console     lines that begin with `$ ` are typed, the others are output; a line that ends in
                 `# exit code N` is to end with N
-    # NAME      a block whose first line is a comment of a file's name is saved under it
+    # NAME      a block whose first line is a comment of a file's name is saved under it, before
+                the page begins
     text        not run: output, and what needs a cluster, NICs or another program
 
 No other language is allowed, so that nothing is shown that nobody runs.  A page's folder is empty
-but for a link to experiments/.
+but for a link to experiments/, and on the operator's page what an operator has (`operator.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from railopt.cli.main import main
+from tests.docs.operator import save_counters, save_reports
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -61,7 +63,13 @@ def test_its_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    if page.name == "operating.md":
+        save_reports(tmp_path)
+        save_counters(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
+    for _, text in reversed(blocks(page)):  # of two of one name the first
+        if name := FILE.match(text):
+            (tmp_path / name[1]).write_text(text)
     for language, text in blocks(page):
         assert language in ("python", "console", "toml", "text"), f"a block of {language!r}"
         if name := FILE.match(text):

@@ -60,8 +60,8 @@ def test_what_its_pages_link_to_is_there(site: Path) -> None:
 
 def test_generated_pages_are_complete(site: Path) -> None:
     table = text_of(site / "theory" / "registry.html")
-    assert table.count("<math") >= 2 * len(registry.load())
-    for name in registry.load():
+    assert table.count("<math") >= 2 * len(registry.read())
+    for name in registry.read():
         assert f'id="{name.lower()}"' in table
     for command in COMMANDS:
         assert "usage: railopt" in text_of(site / "reference" / "commands" / f"{command}.html")
@@ -83,4 +83,4 @@ def test_what_pages_import_is_on_a_page_of_the_api(site: Path) -> None:
 
 def test_every_theorem_has_its_formula() -> None:
     formulas = tomllib.loads(text_of(ROOT / "docs" / "theory" / "formulas.toml"))
-    assert list(formulas) == list(registry.load())
+    assert list(formulas) == list(registry.read())

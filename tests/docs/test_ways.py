@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.operator import save_reports
 from tests.docs.test_pages import ROOT, blocks, typed
 
 README = ROOT / "README.md"
@@ -25,17 +26,6 @@ def test_there_are_four_ways_on_the_first_screen() -> None:
     assert text.index(WAYS[-1][-1]) < 2500  # characters
 
 
-def _measured(folder: Path) -> None:
-    """perftest's reports of 4 x 4 NICs: one at half its rate, one that did not answer."""
-    for host in range(1, 5):
-        for device in range(4):
-            rate = 196.0 if (host, device) == (2, 1) else 392.0
-            messages = rate * 1e9 / 8 / 65536 / 1e6
-            report = f"{{results: {{MsgSize: 65536, BW_average: {rate}, MsgRate: {messages:.6f}}}}}"
-            text = "no route" if (host, device) == (4, 3) else report
-            (folder / f"gpu{host:02}-mlx5_{device}.json").write_text(text)
-
-
 @pytest.mark.parametrize("commands", WAYS, ids=NAMES)
 def test_a_first_answer_takes_at_most_three_commands(
     commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -43,6 +33,6 @@ def test_a_first_answer_takes_at_most_three_commands(
     assert 1 <= len(commands) <= 3
     monkeypatch.chdir(tmp_path)
     (tmp_path / "experiments").symlink_to(ROOT / "experiments")
-    _measured(tmp_path)
+    save_reports(tmp_path)
     for command in commands:
         typed(command)

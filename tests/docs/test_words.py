@@ -1,8 +1,8 @@
 """Pages stay short: a guide is read in five minutes, and all pages together in an afternoon.
 
 A word is anything between blanks that has a letter or a digit, in prose, tables and code alike;
-rules and bars of tables are none.  docs/design counts like everything else.  Apart are theory and
-what docs/hooks.py generates, which is in no file of docs/.
+rules and bars of tables are none.  The README and docs/design count like everything else.  Apart
+are theory and what docs/hooks.py generates, which is in no file of docs/.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 
 from tests.docs.test_pages import DOCS
 
+README = DOCS.parent / "README.md"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "theory"]
 GUIDES = [page for page in PAGES if page.parent.name == "guides"]
 GUIDE, ALL, SENTENCE = 1_000, 20_000, 30  # words
@@ -33,7 +34,7 @@ def test_a_guide_is_read_in_five_minutes(page: Path) -> None:
 
 
 def test_all_pages_together_are_short() -> None:
-    count = {str(page.relative_to(DOCS)): words(page.read_text(encoding="utf-8")) for page in PAGES}
+    count = {str(page): words(page.read_text(encoding="utf-8")) for page in [README, *PAGES]}
     assert sum(count.values()) <= ALL, count
 
 

@@ -221,6 +221,8 @@ class NullLibrary:
         self.copy, self.max_message = copy, max_message
         self.down: set[str] = set()  # devices whose port is not active
         self.calls: list[str] = []  # destructors, in the order they came
+        self.gpu: tuple[int, int] = (0, 0)  # addresses that plain registration refuses
+        self.dmabufs: dict[int, int] = {}  # file descriptor -> address of what it stands for
         self._memory: dict[int, Any] = {}  # address -> the array that owns it
         self._names = devices
         self._contexts: dict[int, str] = {}
@@ -287,8 +289,8 @@ class NullLibrary:
     def ibv_query_gid(self, context: int, port: int, index: int, gid: int) -> int:
         number = self._names.index(self._contexts[context])
         local, ipv4 = (
-            b"\xfe\x80" + bytes(13) + bytes([number]),
-            bytes(10) + b"\xff\xff\x0a\x00\x00" + bytes([number]),
+            b"\xfe\x80" + number.to_bytes(14),
+            bytes(10) + b"\xff\xff\x0a\x00" + number.to_bytes(2),
         )
         ctypes.memmove(gid, ipv4 if index else local, 16)
         return 0
@@ -297,6 +299,20 @@ class NullLibrary:
         return self._struct(1)
 
     def ibv_reg_mr(self, pd: int, address: int, length: int, access: int) -> int:
+        if self.gpu[0] <= address < self.gpu[1]:
+            ctypes.set_errno(errno.EFAULT)
+            return 0
+        return self._region(address, length)
+
+    def ibv_reg_dmabuf_mr(
+        self, pd: int, offset: int, length: int, iova: int, fd: int, access: int
+    ) -> int:
+        if self.dmabufs.get(fd, -1) + offset != iova:
+            ctypes.set_errno(errno.EOPNOTSUPP)
+            return 0
+        return self._region(iova, length)
+
+    def _region(self, address: int, length: int) -> int:
         table = ctypes.c_int64.from_address(self._keys)
         with self._lock:
             if table.value == MAX_KEYS:

@@ -33,13 +33,14 @@ def test_bytes_bits_and_times_of_a_small_run(tmp_path: Path) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert ran.returncode in (0, 4), ran.stderr
     print(ran.stdout)
     data = json.loads((tmp_path / "results.json").read_text())
-    ratio, moved, wrong = data["own"]
+    ratio, moved, wrong, idle = data["own"]
+    assert len(idle["ours"]) == 1
     assert wrong["ours"] == [0.0]
     assert moved["verdict"] == "in range", moved["ours_text"]
     assert 1 / BUSY < min(ratio["ours"]) <= max(ratio["ours"]) < BUSY
@@ -120,3 +121,27 @@ def test_predictions_by_hand() -> None:
     planned = cases.loads(direct._replace(how="even-excess")).sent
     assert planned.sum() == 40_000
     assert planned.max() < 21_000
+
+
+def test_stages_by_hand() -> None:
+    """Three nodes of one GPU: after its 100 rows node 0 waits for nobody, node 1 waits for them."""
+    counts = np.array([[0, 100, 10], [70, 0, 50], [10, 5, 0]])
+    call = cases.Call(Fabric.uniform(3, 1), f"even-excess{cases.STAGES}", counts, 10, 5)
+    assert cases.in_stages(call, np.ones((3, 1))) == 10 * (100 + 70)
+    assert cases.in_stages(call, np.array([[0.5], [1.0], [1.0]])) == 10 * (200 + 140)
+
+
+def test_a_layers_bytes_by_hand() -> None:
+    """Copies are where a GPU has an expert of another home; tokens go to one of its holders."""
+    fabric = Fabric.uniform(2, 2)
+    spec = {"seed": 3, "skew": 1.0, "seconds": 0.1, "rate": 1514 * 1000, "row": 1000}
+    spec["parameter_rows"] = 7
+    forth = cases.of_layer(cases.PARAMETERS, "own-nic", fabric, spec)
+    back = cases.of_layer(cases.GRADIENTS, "own-nic", fabric, spec)
+    assert forth.layer is not None
+    assert forth.counts.sum() == 7 * (forth.layer.holds.sum() - 8)
+    assert forth.counts.T.tolist() == back.counts.tolist()
+    for how in ("one copy", cases.COPIES):
+        tokens = cases.of_layer(cases.TOKENS, how, fabric, spec)
+        assert tokens.layer is not None
+        assert tokens.counts.sum(axis=1).tolist() == [len(tokens.layer.chosen[0])] * 4 == [144] * 4

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 HEADER = Path("/usr/include/infiniband/verbs.h")
@@ -119,22 +120,55 @@ FIELDS: dict[str, tuple[str, ...]] = {
     ),
     "ibv_async_event": ("element", "event_type"),
 }
-ENUMS = (
-    "ibv_wc_status",
-    "ibv_wc_opcode",
-    "ibv_wr_opcode",
-    "ibv_send_flags",
-    "ibv_qp_type",
-    "ibv_qp_state",
-    "ibv_qp_attr_mask",
-    "ibv_access_flags",
-    "ibv_port_state",
-    "ibv_mtu",
-    "ibv_event_type",
+CONSTANTS = (
+    "IBV_WC_SUCCESS",
+    "IBV_WC_LOC_LEN_ERR",
+    "IBV_WC_LOC_QP_OP_ERR",
+    "IBV_WC_LOC_PROT_ERR",
+    "IBV_WC_WR_FLUSH_ERR",
+    "IBV_WC_MW_BIND_ERR",
+    "IBV_WC_LOC_ACCESS_ERR",
+    "IBV_WC_REM_ACCESS_ERR",
+    "IBV_WC_RETRY_EXC_ERR",
+    "IBV_WC_RNR_RETRY_EXC_ERR",
+    "IBV_WC_RDMA_WRITE",
+    "IBV_WC_RECV_RDMA_WITH_IMM",
+    "IBV_WR_RDMA_WRITE",
+    "IBV_WR_RDMA_WRITE_WITH_IMM",
+    "IBV_SEND_SIGNALED",
+    "IBV_QPT_RC",
+    "IBV_QPS_INIT",
+    "IBV_QPS_RTR",
+    "IBV_QPS_RTS",
+    "IBV_QPS_ERR",
+    "IBV_QP_STATE",
+    "IBV_QP_ACCESS_FLAGS",
+    "IBV_QP_PKEY_INDEX",
+    "IBV_QP_PORT",
+    "IBV_QP_AV",
+    "IBV_QP_PATH_MTU",
+    "IBV_QP_TIMEOUT",
+    "IBV_QP_RETRY_CNT",
+    "IBV_QP_RNR_RETRY",
+    "IBV_QP_RQ_PSN",
+    "IBV_QP_MAX_QP_RD_ATOMIC",
+    "IBV_QP_MIN_RNR_TIMER",
+    "IBV_QP_SQ_PSN",
+    "IBV_QP_MAX_DEST_RD_ATOMIC",
+    "IBV_QP_DEST_QPN",
+    "IBV_ACCESS_LOCAL_WRITE",
+    "IBV_ACCESS_REMOTE_WRITE",
+    "IBV_PORT_DOWN",
+    "IBV_PORT_ACTIVE",
+    "IBV_MTU_4096",
+    "IBV_LINK_LAYER_UNSPECIFIED",
+    "IBV_LINK_LAYER_INFINIBAND",
+    "IBV_LINK_LAYER_ETHERNET",
 )
+STATUSES = "ibv_wc_status"
+"""The enum of completion statuses, of which every name is shown to users."""
 OPAQUE = frozenset({"ibv_context", "ibv_cq", "ibv_qp"})
 """Structs that hold a pthread mutex: only their leading fields are portable, their size is not."""
-LINK_LAYERS = ("IBV_LINK_LAYER_UNSPECIFIED", "IBV_LINK_LAYER_INFINIBAND", "IBV_LINK_LAYER_ETHERNET")
 
 Layout = tuple[int, dict[str, tuple[str, int]]]
 """(size, {field: (numpy format, offset)}) of one struct."""
@@ -168,7 +202,7 @@ def probe_source(header: str) -> str:
                 f"KIND(((struct {struct} *)0)->{path}), sizeof(((struct {struct} *)0)->{path}), "
                 f"offsetof(struct {struct}, {path}));"
             )
-    names = [n for enum in ENUMS for n in enum_names(header, enum)] + list(LINK_LAYERS)
+    names = dict.fromkeys([*CONSTANTS, *enum_names(header, STATUSES)])
     lines += [f'printf("E {n} %d\\n", (int){n});' for n in names]
     return "\n".join([*lines, "return 0; }", ""])
 
@@ -202,7 +236,9 @@ def numpy_format(kind: str, size: int) -> str:
     return f"{kind}{size}"
 
 
-def render(layouts: dict[str, Layout], enums: dict[str, int], provenance: str) -> str:
+def render(
+    layouts: dict[str, Layout], enums: dict[str, int], statuses: list[str], provenance: str
+) -> str:
     """The text of `structs.py`."""
     out = [
         '"""Layouts and constants of <infiniband/verbs.h>. '
@@ -216,11 +252,8 @@ def render(layouts: dict[str, Layout], enums: dict[str, int], provenance: str) -
         "LAYOUTS: dict[str, tuple[int, dict[str, tuple[str, int]]]] = {",
     ]
     for name, (size, fields) in layouts.items():
-        out.append(f'    "{name}": ({size}, {{')
-        out += [
-            f'        "{field}": ("{fmt}", {offset}),' for field, (fmt, offset) in fields.items()
-        ]
-        out.append("    }),")
+        listed = ", ".join(f'"{field}": ("{fmt}", {at})' for field, (fmt, at) in fields.items())
+        out += _wrapped(f'"{name}": ({size}, {{{listed}}}),')
     out += [
         "}",
         '"""struct -> (bytes, {field: (numpy format, offset)})."""',
@@ -235,16 +268,23 @@ def render(layouts: dict[str, Layout], enums: dict[str, int], provenance: str) -
         "",
         "",
     ]
-    out += [f"{name} = {value}" for name, value in enums.items()]
-    statuses = enum_names(HEADER.read_text(), "ibv_wc_status")
-    out += [
-        "",
-        "WC_STATUS: dict[int, str] = {",
-        *(f'    {enums[n]}: "{n.removeprefix("IBV_WC_")}",' for n in statuses),
-        "}",
-        '"""Completion status -> its name."""',
-    ]
+    out += [f"{name} = {enums[name]}" for name in CONSTANTS]
+    names = {value: name for name, value in enums.items() if name in statuses}
+    listed = ", ".join(
+        f'{value}: "{name.removeprefix("IBV_WC_")}"' for value, name in names.items()
+    )
+    out += ["", "WC_STATUS: dict[int, str] = {", *_wrapped(listed + ","), "}"]
+    out.append('"""Completion status -> its name."""')
     return "\n".join([*out, ""])
+
+
+def _wrapped(text: str) -> list[str]:
+    """Entries of a table, in lines of 100 columns; a line ends after a comma."""
+    glued = re.sub(r'(:|\("\w+",) ', r"\1~", text)
+    lines = textwrap.wrap(
+        glued, 100, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False
+    )
+    return [line.replace("~", " ") for line in lines]
 
 
 def main() -> int:
@@ -266,6 +306,7 @@ def main() -> int:
         render(
             layouts,
             enums,
+            enum_names(HEADER.read_text(), STATUSES),
             f"Provenance: Debian {version} (rdma-core), {HEADER.name} sha256 {digest},\n"
             f"compiled offsetof probe on {machine}.",
         )

@@ -17,9 +17,13 @@ import numpy as np
 
 from railopt import Chunks, Fabric, Plan, workloads
 from railopt import plan as make_plan
+from railopt.base.errors import BackendError
 from railopt.cli.main import main as railopt_main
 from railopt.policies import POLICIES
+from railopt.runtime.payload import device
 from railopt.runtime.payload.layout import Layout
+from railopt.runtime.senders.one_node import RowSender
+from railopt.runtime.verbs import regions
 from railopt.runtime.verbs.objects import Patience
 from railopt.runtime.verbs.rails import Options
 from tests.hardware.faults import CUTS, IMPATIENT, KILLS, cut, slow_rail, soak
@@ -129,6 +133,56 @@ def bad_keys() -> list[dict[str, Any]]:
         return {"error": None}
 
     return with_nodes(2, work)
+
+
+def rows_alone() -> list[dict[str, Any]]:
+    """Each node plans its own row, twice, from memory that is said to be a GPU's: Soft-RoCE refuses
+    its dma-buf, and takes the plain registration, as where a peer-memory driver serves.
+    """
+    fabric = Fabric.uniform(2, 4)
+    traffic = workloads.zipf(fabric, mean="6KiB", seed=5)
+    whole = make_plan(fabric, traffic.chunks("4KiB"), "even-excess")
+    layout = Layout.packed(whole.chunks)
+    size = int(max(layout.send_bytes.max(), layout.recv_bytes.max()))
+
+    class Exports:
+        def export(self, address: int, length: int) -> tuple[int, int]:
+            return os.memfd_create("gpu"), 0
+
+    def work(node: int) -> dict[str, Any]:
+        device.libcuda = Exports  # type: ignore[assignment]
+        refusals: list[str] = []
+        registered, regions.Mr = regions.Mr, _noting(regions.Mr, refusals)  # type: ignore[misc]
+        options = Options(patience=Patience(18, 3), batch=8, depth=64)
+        group, sender, send, recv = session(node, 2, 4, size, options, cuda=True)
+        regions.Mr = registered  # type: ignore[misc]
+        mine, right = payload(node, int(layout.send_bytes[node, 0])), []
+        with group, sender:
+            rows, wanted = RowSender(sender, fabric, cap="4KiB"), expected(whole, layout, node)
+            for turn in range(2):
+                send[: len(mine)], recv[:] = mine, 0
+                group.allgather(turn)
+                report = rows.run(
+                    np.ascontiguousarray(traffic.bytes[4 * node : 4 * node + 4])
+                ).wait()
+                loads = [(k.peer, k.rail, k.bytes) for k in report.links]
+                right.append(bool(np.array_equal(recv[: len(wanted)], wanted)))
+        own = whole.chunks.src == node
+        planned = np.bincount(whole.rail[own], whole.chunks.size[own], 4).astype(int).tolist()
+        return {"right": right, "loads": loads, "planned": planned, "refusals": refusals}
+
+    return with_nodes(2, work)
+
+
+def _noting(made: Any, refusals: list[str]) -> Any:
+    def register(*arguments: Any) -> Any:
+        try:
+            return made(*arguments)
+        except BackendError as error:
+            refusals.append(str(error))
+            raise
+
+    return register
 
 
 def uneven() -> tuple[Fabric, Chunks]:
@@ -272,6 +326,7 @@ SCENARIOS: dict[tuple[int, int], dict[str, Callable[[], list[dict[str, Any]]]]] 
         **{name: lambda name=name: cut(name) for name in (*CUTS, *KILLS)},
         "slow rail": slow_rail,
         "soak": soak,
+        "rows alone": rows_alone,
         "bad keys": bad_keys,
         "interrupted": interrupted,
         "command line": command_line,

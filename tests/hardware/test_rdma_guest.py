@@ -35,6 +35,19 @@ def test_every_byte_of_every_policy_arrives(scenarios: Scenarios, shape: str, po
     assert [node["right"][policy] for node in nodes] == [True] * len(nodes), nodes
 
 
+@pytest.mark.scenario("rows alone")
+def test_rows_that_nodes_plan_alone_from_memory_that_no_dma_buf_reaches(
+    scenarios: Scenarios, figures: list[str]
+) -> None:
+    for node, found in enumerate(scenarios["rows alone"]):
+        assert found.get("right") == [True, True], found
+        loads = [(1 - node, rail, size) for rail, size in enumerate(found["planned"])]
+        assert found["loads"] == [list(load) for load in loads]
+        assert len(found["refusals"]) == 2, "send and recv, on the first rail"
+        assert all("ibv_reg_dmabuf_mr: " in words for words in found["refusals"])
+    figures.append(f"dma-buf on Soft-RoCE: {found['refusals'][0]}")
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_rail_cut_in_the_middle_is_survived_and_comes_back(
     scenarios: Scenarios, fault: str, figures: list[str]

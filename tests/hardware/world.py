@@ -24,6 +24,7 @@ import numpy as np
 
 from railopt import Plan
 from railopt.runtime.payload.layout import Layout
+from railopt.runtime.payload.memory import Memory
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.join import join
 from railopt.runtime.rendezvous.launch import Launch
@@ -134,17 +135,16 @@ def devices(nodes: int, node: int, rail_count: int) -> list[str]:
 
 
 def session(
-    node: int, nodes: int, rail_count: int, size: int, options: Options
+    node: int, nodes: int, rail_count: int, size: int, options: Options, *, cuda: bool = False
 ) -> tuple[Group, Verbs, Any, Any]:
-    """A rank in its group, a sender, and its send and receive memory of `size` bytes."""
+    """A rank in its group, a sender, and its send and receive memory of `size` bytes; `cuda`: which
+    the sender takes for a GPU's.
+    """
     damping = options.damping._replace(trial_s=Pace.seconds(options.damping.trial_s))
     options = replace(options, stall_s=Pace.seconds(options.stall_s), damping=damping)
     launch = Launch("hosts", node, nodes, ("127.0.0.1",) * nodes)
     group = join(launch, SECRET, run="guest", port=18600, join_s=Pace.seconds(20))
     send, recv = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
-    return (
-        group,
-        Verbs(group, devices(nodes, node, rail_count), send, recv, options=options),
-        send,
-        recv,
-    )
+    given = [Memory(side.ctypes.data, size, side, cuda) for side in (send, recv)]
+    names = devices(nodes, node, rail_count)
+    return group, Verbs(group, names, *given, options=options), send, recv

@@ -20,14 +20,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from railopt import Certificate, Chunks, Fabric, check, plan
 from railopt.base.errors import BackendError, FormatError, printable
 from railopt.evidence import verified
 from railopt.evidence.certificate import plan_digest
+from railopt.moe.joint import Demand, NodePrices
 from railopt.symbolic.search import counterexamples
-from tests.forged import falsehood, forgeries
+from tests.forged import contradictions, falsehood, forgeries
 from tests.proofs.saying import said
 from tests.unit.test_checker_hostile import CERTIFICATES
 
@@ -41,9 +43,10 @@ RECORDED = [
     "evidence/test_certificate.py",
     "answers/test_check.py",
     "moe/micro/test_solve.py",
+    "moe/test_joint.py",
 ]
 MUTANTS = 2400  # at most: three of each certificate where that is fewer, else one of so many
-KINDS = {"local", "coupled", "fluid", "moved", "staged", "split"}
+KINDS = {"local", "coupled", "fluid", "moved", "staged", "split", "layer"}
 DAMAGED = 150  # files of each sort
 FIGURES = {"rails", "scale_up", "nic", "gpus", "scale_out"}  # that decide what a hot GPU takes
 
@@ -240,6 +243,19 @@ def test_no_forged_link_is_believed(program: str, tmp_path: Path) -> None:
             assert found == "", file.read_text()
 
 
+def test_a_plan_that_contradicts_itself_is_none(program: str, tmp_path: Path) -> None:
+    files = []
+    for plan_file, records in contradictions(tmp_path):
+        files.append(plan_file)
+        for record in records:
+            files.append(tmp_path / f"{len(files)}.json")
+            files[-1].write_text(json.dumps(record))
+    assert len(files) > 300
+    assert [
+        file.name for file, a in zip(files, by_program(files), strict=True) if a.get("ok")
+    ] == []
+
+
 @pytest.mark.parametrize("gpus", range(1, 14))
 def test_the_usual_order_is_the_kernels(program: str, tmp_path: Path, gpus: int) -> None:
     """Of a plan that says nothing of its nodes, for up to 13 GPUs and rails."""
@@ -287,6 +303,24 @@ def test_a_split_of_any_number_of_tokens(program: str, tmp_path: Path, tokens: i
     for least in (str(tokens), str(tokens + 1)):
         file.write_text(json.dumps({**record, "claim": {**claim, "bound": least}}))
         assert check(file, verified=True).optimal == check(file).optimal == (least == str(tokens))
+
+
+def test_bounds_of_any_placement(program: str, tmp_path: Path) -> None:
+    """Both checkers say the same of prices as they are, of more than they show, and of others."""
+    files = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        nodes, experts = int(rng.integers(2, 5)), int(rng.integers(1, 7))
+        slots, rates = np.full(nodes, experts), rng.integers(1, 9, (2, nodes))
+        demand = Demand(rng.integers(0, 99, (nodes, experts)), slots, *rates, 8)
+        free = NodePrices(*(rng.integers(0, 9, nodes) + 1 for _ in range(3)))
+        for prices in (demand.prices(), free):
+            made = demand.certificate(prices)
+            for more in (0, Fraction(1, 7)):
+                files.append(tmp_path / f"{len(files)}.json")
+                replace(made, bound=made.bound + more).save(files[-1])
+    assert [check(file).ok for file in files] == [True, False] * (len(files) // 2)
+    assert assert_agreed(files) == len(files) // 2
 
 
 def test_counterexamples(program: str, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_the_kernels_agree_with_single_flows(
     assert measure(model, shares, holds, home=home) == evaluate(model, counts, holds, home=home)
 
 
-@settings(max_examples=8 if compile_mode() == "never" else 40, deadline=None)
+@settings(max_examples=8 if compile_mode() == "never" else 20, deadline=None)
 @given(layers())
 def test_plans_lie_between_the_optimum_and_no_plan(layer: tuple[TimeModel, np.ndarray]) -> None:
     model, counts = layer

@@ -17,7 +17,7 @@ from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.checker import check_certificate
 from railopt.model.inside import Inside
-from railopt.model.moves import rail_costs
+from railopt.model.plan import rail_costs
 from railopt.solver.moving.bound import least_moved
 
 INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "1000"))

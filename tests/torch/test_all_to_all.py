@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from railopt import Fabric
-from railopt.policies.planner import ALONE
+from railopt.policies.planner import NODE_POLICIES
 from railopt.torch import Groups, RailAllToAll, planned_all_to_all
 from railopt.torch.agree import Offer
 from railopt.torch.groups import made, members
@@ -126,7 +126,7 @@ def as_the_router(fabric: Fabric, policy: str) -> None:
 
 
 @over_gloo
-@pytest.mark.parametrize("policy", ALONE)
+@pytest.mark.parametrize("policy", NODE_POLICIES)
 @pytest.mark.parametrize("fabric", [TWO_TWO, TWO_TWO.degraded({(1, 0): "0.5"})])
 def test_nodes_decide_alone(fabric: Fabric, policy: str) -> None:
     run(4, as_the_router, fabric, policy)

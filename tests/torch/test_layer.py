@@ -223,6 +223,10 @@ def wrongly(name: str, path: str) -> None:
         experts = [*experts, expert(0)]
     elif name == "make" and odd:
         experts, options["template"] = [nn.Linear(WIDTH, WIDTH) for _ in experts], None
+    elif name == "deep":  # alike in the first 400 bytes of what they are
+        layers = [nn.Linear(WIDTH, WIDTH) for _ in range(39)]
+        options["template"] = nn.Sequential(*layers, nn.Linear(WIDTH, WIDTH + odd))
+        experts = [deepcopy(options["template"]) for _ in experts]
     elif name == "file":
         options["record"] = path
     layer = ExpertLayer(FABRIC, experts, placement, **options)
@@ -242,6 +246,7 @@ WRONG = {
     "layers": "rank 1: placement is of type Placement: expected Copies, or a Placement of one",
     "few": "experts were given, this rank is the home of",
     "make": "rank 1 was made for experts of 2 parameters: float32[5, 5] float32[5], rank 0 for",
+    "deep": "two ranks differ in what they were made for, beyond the first 400 bytes of experts of",
     "file": "there.npz exists: give the trace another name",
     "experts": "rank 1: a placement of 8 experts, the layer has 6",
     "replaced": "rank 1 was made for 2 nodes x 2 GPUs, 6 experts, placement ",

@@ -7,7 +7,7 @@ import torch
 
 from railopt import Fabric, Planner
 from railopt.base.errors import InputError
-from railopt.policies.planner import joined_plan
+from railopt.policies.planner import planned_by
 from railopt.runtime import Loopback
 
 FABRIC = Fabric.uniform(2, 2)
@@ -21,11 +21,7 @@ def test_rows_and_memory_of_tensors() -> None:
     ]
     recv = [torch.zeros(len(send[1]), dtype=torch.uint8), torch.zeros_like(send[0])]
     for kind in (torch.int64, torch.int32):
-        parts = [
-            Planner(FABRIC, node, 64, "lpt").plan(rows[2 * node : 2 * node + 2].to(kind))
-            for node in range(2)
-        ]
-        plan = joined_plan(FABRIC, parts, "lpt")
+        plan = planned_by(Planner(FABRIC, None, 64, "lpt"), rows.to(kind))
         assert plan.send.tolist() == [[800, 800], [110, 110]]
         for memory in recv:
             memory.zero_()

@@ -40,7 +40,7 @@ def limited() -> None:
 
 
 # As `python -S checker.py FILE` does, by way of its bytecode, which a script has none of.
-ALONE = """import sys
+NODE_POLICIES = """import sys
 from importlib.util import module_from_spec, spec_from_file_location
 spec = spec_from_file_location("checker", sys.argv[1])
 sys.modules["checker"] = checker = module_from_spec(spec)
@@ -50,7 +50,7 @@ sys.exit(checker.main(sys.argv[2:]))"""
 
 def run_alone(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-S", "-I", "-c", ALONE, str(kernel.__file__), str(path)],
+        [sys.executable, "-S", "-I", "-c", NODE_POLICIES, str(kernel.__file__), str(path)],
         capture_output=True,
         text=True,
         check=False,

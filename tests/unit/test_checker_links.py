@@ -4,6 +4,7 @@ and in pairs, and certificates linked to other plans, are never a falsehood that
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 from collections import Counter
@@ -18,7 +19,15 @@ from railopt import Fabric, Plan
 from railopt.base.arrays import save_npz
 from railopt.evidence.certificate import plan_digest
 from railopt.model.inside import Inside
-from tests.forged import PLANS, RAILS, falsehood, forgeries, plan_of, true_ones
+from tests.forged import (
+    PLANS,
+    RAILS,
+    contradictions,
+    falsehood,
+    forgeries,
+    plan_of,
+    true_ones,
+)
 
 kernel: Any = importlib.import_module("railopt.checker")
 
@@ -68,23 +77,23 @@ def test_the_usual_order_is_the_models(gpus: int) -> None:
         assert kernel.inside_of(file) == kernel.InsideNode(gpus, sets)
 
 
-@pytest.mark.parametrize(
-    "fabric",
-    [
-        {"gpus": 2, "inside": None},
-        {"gpus": 2, "inside": {}},
-        {"gpus": 2, "inside": {"near": [[0.0], [True]]}},
-        {"gpus": 2, "inside": {"near": [[0], [2]]}},
-        {"gpus": 4},
-        {"gpus": True},
-        {},
-        None,
-    ],
-)
-def test_a_plan_of_an_odd_fabric_backs_no_certificate(tmp_path: Path, fabric: Any) -> None:
+def test_a_plan_that_contradicts_itself_is_none(tmp_path: Path) -> None:
+    """Nor does a certificate that names it hold, of either kind."""
+    tried = 0
+    for file, records in contradictions(tmp_path):
+        assert not any(kernel.check_certificate(each, tmp_path).ok for each in records), file.name
+        with contextlib.suppress(ValueError):
+            assert not kernel.check(file).ok, file.name
+        tried += len(records)
+    assert tried > 200
+
+
+@pytest.mark.parametrize("inside", [None, {}, {"near": [[0.0], [True]]}, {"near": [[0], [2]]}])
+def test_a_plan_of_an_odd_inside_backs_no_certificate(tmp_path: Path, inside: Any) -> None:
     records = true_ones(tmp_path)
     record = next(each for each in records if each["problem"]["kind"] == "moved")
     header, arrays = plan_of("a", "0")._content()
+    fabric = {**header["fabric"], "inside": inside}
     save_npz(tmp_path / "odd.npz", "plan", {**header, "fabric": fabric}, arrays)
     digest = plan_digest(tmp_path / "odd.npz")
     record["problem"]["plan"] = {"file": "odd.npz", "digest": digest}

@@ -5,6 +5,7 @@ and only a paper's figures are called a paper's.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 import tomllib
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.__main__ import _write_not_tried
 from experiments.common import (
     HELD,
     MISSED,
@@ -25,6 +27,7 @@ from experiments.common import (
     finish,
     goal,
     headlines,
+    not_tried,
     recorded,
 )
 from experiments.fast_ablation.run import ablation_claims, bandwidth_claims
@@ -33,6 +36,7 @@ from experiments.fast_synthesis.run import compared
 from experiments.hybridep_scale.run import speedup, stream
 from experiments.hybridep_table4 import run as table4
 from railopt import Fabric, Traffic
+from railopt.report.page import read_experiments
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
@@ -212,7 +216,7 @@ def test_an_experiment_run_again_has_its_recorded_verdicts(
 
     def changed(here: str, text: str | None) -> Any:
         folder, spec, expected, args = arguments(here, text)
-        expected["figures"]["p, 2.35 MB, 128GB/s"]["paper"] += shift
+        expected["figures"]["p, 2.35 MB, 128Gb/s read as 128GB/s"]["paper"] += shift
         return folder, spec, expected, args
 
     monkeypatch.setattr(table4, "arguments", changed)
@@ -237,3 +241,74 @@ def test_spreadout_without_a_barrier_waits_for_its_own_peers_alone() -> None:
     assert free.completion <= barrier.completion
     done = [np.count_nonzero(run.finish_ps <= 2 * 10**9) for run in (free, barrier)]
     assert done == [7 + 4, 7]
+
+
+def test_claims_that_were_not_tried_are_rows_of_the_report(tmp_path: Path) -> None:
+    _write_not_tried(tmp_path / "not_tried")
+    rows = read_experiments(tmp_path)["not_tried"]
+    assert {row["name"].split(":")[0] for row in rows} <= {
+        "RailS",
+        "FAST",
+        "HybridEP",
+        "Pro-Prophet",
+    }
+    assert len(rows) == len(not_tried()) > 10
+    for row in rows:
+        assert row["headline"]
+        assert row["verdict"] == "not tried"
+        assert row["said"]
+        assert row["inputs_text"]
+
+
+TINY: dict[str, dict[str, Any]] = {
+    "fast_ablation": {"sizes_mb": [8, 33, 65, 130, 520, 2080], "seeds": 1, "incast_servers": [4]},
+    "fast_bandwidth": {"sizes_mb": [520], "skews": [0.8], "seeds": 1},
+    "fast_synthesis": {"servers": [2, 4], "seeds": 1},
+    "fast_training": {"cases": [[2, 2]], "seeds": 1},
+    "hybridep_scale": {"centres": [10, 1000], "gbps": [10]},
+    "hybridep_table4": {},
+    "hybridep_testbed": {},
+    "lpt_gap": {"nodes": [4], "seeds": 1, "limit_s": 0.01, "tokens": 64, "skews": [0.5]},
+    "pro_prophet_gap": {"layers": [[2, 1, 2, 2], [2, 2, 4, 2]]},
+    "pro_prophet_prediction": {"traces": ["gpt16-top1"], "layers": [0], "stride": 8},
+    "pro_prophet_rails": {"traces": ["mixtral-kinds"], "rows": 1},
+    "pro_prophet_speedup": {
+        "sizes": ["S"],
+        "rows": 1,
+        "alphas": [4],
+        "traces": {"naive": ["gpt16-top1", "gpt16-top2"], "balance loss": ["gpt16-top1-aux"]},
+    },
+    "rails_balance": {"nodes": [9], "skew": [0.4], "seeds": 1, "chunks": ["256KiB", "flow"]},
+    "rails_bandwidth": {"nodes": [4], "sparsity": [0.5], "skew": [0.4], "hash_seeds": 1},
+    "rails_chunk_size": {"nodes": 4, "chunks": ["1MiB", "4MiB", "flow"]},
+    "rails_faults": {"nodes": [4]},
+    "rails_mixtral": {"tokens": [64], "overlap": [0.0], "skew": [0.4], "hash_seeds": 1},
+    "rails_packet_level": {"seeds": 1},
+    "where_rails_pay": {"nodes": [2], "tokens": 16, "dedup": ["node"]},
+    "which_paper_pays": {"traces": ["gpt16-top1"], "links": ["800Gb/s"]},
+}
+
+
+def test_every_experiment_has_a_tiny_size() -> None:
+    runs = {path.parent.name for path in EXPERIMENTS.glob("*/run.py")}
+    assert runs == {*TINY, "emulated_fabric"}  # which needs root, see its spec
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TINY)
+def test_every_experiment_runs_to_its_end(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a size at which its verdicts mean nothing."""
+    run = importlib.import_module(f"experiments.{name}.run")
+
+    def tiny(here: str, text: str | None) -> Any:
+        folder, spec, expected, args = arguments(here, text)
+        return folder, {**spec, **TINY[name]}, expected, args
+
+    monkeypatch.setattr(run, "arguments", tiny)
+    monkeypatch.setattr(sys, "argv", ["run", "--out", str(tmp_path)])
+    assert run.main() in (0, 4)
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found["rows"]
+    assert found["comparison"] or found["own"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 
@@ -139,6 +140,22 @@ def test_what_each_of_many_has_is_said_with_per() -> None:
         for found in PER.finditer(path.read_text())
     ]
     assert wrong == []
+
+
+def test_public_functions_answer_with_a_value_or_one_of_few_results() -> None:
+    """docs/architecture.md lists the kinds of result that users meet."""
+    import railopt
+
+    values = {"Plan", "Schedule", "Tokens", "Traffic"}
+    answers = [
+        str(inspect.signature(made).return_annotation)
+        for made in (getattr(railopt, name) for name in railopt.__all__)
+        if inspect.isfunction(made)
+    ]
+    kinds = set(re.findall(r"[A-Z]\w+", " ".join(answers))) - values
+    said = (ROOT.parent / "docs/architecture.md").read_text()
+    assert kinds <= set(re.findall(r"`(\w+)`", said.partition("Results are")[2].partition("\n")[0]))
+    assert 3 <= len(kinds) <= 6
 
 
 def test_kernels_sort_stably() -> None:

@@ -1,5 +1,5 @@
-"""What the README and the Start page show is what the code does.  `python -m
-tests.unit.test_readme` rewrites the generated parts.
+"""What the README shows is what the code does.  `python -m tests.unit.test_readme` rewrites the
+generated part.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-START = ROOT / "docs" / "start.md"
 LIMIT = 8 * 1024  # bytes: one screen of claim, one script, one table, links
 
 
@@ -52,20 +51,6 @@ def printed_by_the_script() -> str:
     return out.getvalue()
 
 
-def printed_by_the_demo(folder: Path) -> str:
-    """The first table and the counterexample of `railopt demo`."""
-    from railopt.cli.main import main
-
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-        assert main(["demo", "-o", str(folder / "demo.svg")]) == 0
-    found = re.search(
-        r"(Every policy.*?)\n\n.*?(\"Uniform sending.*?)\n\n", out.getvalue(), re.DOTALL
-    )
-    assert found
-    return f"```text\n{found[1]}\n\n{found[2]}\n```\n"
-
-
 def test_the_readme_is_short() -> None:
     assert len(README.read_bytes()) <= LIMIT
 
@@ -74,11 +59,6 @@ def test_the_script_is_short_and_prints_what_the_readme_says() -> None:
     script = fenced(region(README, "script"))
     assert len([line for line in script.splitlines() if line.strip()]) <= 15
     assert printed_by_the_script() == fenced(region(README, "output"))
-
-
-@pytest.mark.slow
-def test_the_demo_prints_what_the_start_page_says(tmp_path: Path) -> None:
-    assert printed_by_the_demo(tmp_path) == region(START, "demo")
 
 
 def test_the_readme_names_every_command_and_no_other() -> None:
@@ -108,9 +88,5 @@ def test_make_targets_that_pages_name_exist(target: str) -> None:
 
 
 if __name__ == "__main__":
-    import tempfile
-
     replace(README, "output", f"```\n{printed_by_the_script()}```\n")
-    with tempfile.TemporaryDirectory() as folder:
-        replace(START, "demo", printed_by_the_demo(Path(folder)))
     sys.exit(0)

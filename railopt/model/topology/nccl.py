@@ -1,7 +1,7 @@
 """The XML that NCCL writes to NCCL_TOPO_DUMP_FILE (and RCCL, with xGMI): PCI trees below CPUs.
 
     <system> <cpu numaid> <pci busid> ... <gpu dev sm> <nvlink target count tclass/> </gpu>
-                                      ... <nic> <net name dev speed port guid gdr/> </nic>
+                                      ... <nic> <net name dev speed gdr rail plane/> </nic>
 
 Distances follow from the tree: at most one bridge between two devices is PIX, several PXB, a CPU
 PHB, two CPUs SYS.  Elements and attributes of no use here are passed over.  A file can't make the
@@ -126,6 +126,7 @@ class Dump:
             parse_rate(f"{speed}Mb/s") if speed else None,
             card or None,
             attributes.get("gdr") != "0",
+            *(_known(attributes, key) for key in ("rail", "plane")),
         )
         return NicPort(_number(attributes, "net", "dev", number), name, nic, self._place())
 
@@ -136,6 +137,12 @@ def _number(attributes: Mapping[str, str], tag: str, key: str, default: int) -> 
         return default
     value = parse_integer(attributes[key], f"{key} of a <{tag}>", low=-1, high=10**9)
     return default if value < 0 else value
+
+
+def _known(attributes: Mapping[str, str], key: str) -> int | None:
+    """A number of a <net>, None where NCCL was not told it."""
+    value = _number(attributes, "net", key, -1)
+    return None if value < 0 else value
 
 
 def _link(tag: str, attributes: Mapping[str, str]) -> GpuLink:

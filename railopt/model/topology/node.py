@@ -7,7 +7,7 @@ that fewest GPUs have; a NIC that is far from every GPU is left out, unless all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,13 +26,16 @@ PCIE = "32GB/s"
 
 class Nic(NamedTuple):
     """A NIC as a file names it: `rate` in bytes per second or None, `card` the same for planes of
-    one card, `direct` whether GPUs can reach it without host memory.
+    one card, `direct` whether GPUs can reach it without host memory, `rail` and `plane` the numbers
+    of its network, which NCCL writes where it was told them.
     """
 
     name: str
     rate: int | None = None
     card: str | None = None
     direct: bool = True
+    rail: int | None = None
+    plane: int | None = None
 
     @property
     def bond(self) -> bool:
@@ -72,12 +75,14 @@ class Node(NamedTuple):
     rates    int64 [rails], bytes per second of each NIC
     scaleup  bytes per second between a GPU and scale-up, each direction
     assumed  in words, what was taken from the file and what it does not say
+    nics     of the rails, in order
     """
 
     inside: Inside
     rates: Ints
     scaleup: int
     assumed: tuple[str, ...]
+    nics: tuple[Nic, ...]
 
 
 def node_of(found: NodeFile, name: str, link: int | None = None) -> Node:
@@ -90,7 +95,7 @@ def node_of(found: NodeFile, name: str, link: int | None = None) -> Node:
                 f"NICs"
             )
     near = nearest(found.distance)
-    rails = np.flatnonzero(near.any(axis=0))
+    rails, about_order = _ordered(found.nics, np.flatnonzero(near.any(axis=0)).tolist())
     left_out = [found.nics[n].name for n in np.flatnonzero(~near.any(axis=0))]
     nics = [found.nics[n] for n in rails]
     near, distance = near[:, rails], found.distance[:, rails]
@@ -98,6 +103,7 @@ def node_of(found: NodeFile, name: str, link: int | None = None) -> Node:
     scaleup, pair, about_links = _scaleup(found.links)
     assumed = [
         *_about_rails(nics, near, distance),
+        *about_order,
         *(
             [f"{_some(left_out)}: left out, across a host bridge from every GPU"]
             if left_out
@@ -109,7 +115,19 @@ def node_of(found: NodeFile, name: str, link: int | None = None) -> Node:
         *about_links,
         "latency is not in the file: 1us assumed",
     ]
-    return Node(Inside(near, pair), rates, scaleup, tuple(assumed))
+    return Node(Inside(near, pair), rates, scaleup, tuple(assumed), tuple(nics))
+
+
+def _ordered(nics: Sequence[Nic], places: list[int]) -> tuple[list[int], list[str]]:
+    """The NICs at these places by rail and plane, where the file has a rail for each."""
+    known = [place for place in places if nics[place].rail is not None]
+    if len(known) < len(places):
+        said = [f"{len(places) - len(known)} NICs have no rail in the file: as numbered there"]
+        return places, said if known else []
+    order = sorted(places, key=lambda place: (nics[place].rail or 0, nics[place].plane or 0))
+    shared = len(order) - len({(nics[place].rail, nics[place].plane) for place in order})
+    said = ["rails are in the order of the file's rail and plane"]
+    return order, said + ([f"{shared} NICs share the rail of another"] if shared else [])
 
 
 def nearest(distance: Ints) -> Bools:

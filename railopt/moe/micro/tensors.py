@@ -11,32 +11,15 @@ can capture both; replayed, it plans what then stands in `counts`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from railopt.moe.micro.device import DeviceGreedy
+from railopt.moe.micro.device import DeviceGreedy, DeviceParts
 from railopt.moe.micro.slots import SpareSlots
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["SplitTensors", "TokenSplit"]
-
-
-class SplitTensors(NamedTuple):
-    """Plans of B micro-batches: the solver's own buffers as tensors, valid until its next call.
-    The first `used[b]` parts of row b are a plan; what stands behind them means nothing.
-
-    expert, rank   int32 [B, parts + slots]
-    tokens         int64 [B, parts + slots]
-    load           int64 [B, GPUs]
-    used           int32 [B]
-    """
-
-    expert: torch.Tensor
-    rank: torch.Tensor
-    tokens: torch.Tensor
-    load: torch.Tensor
-    used: torch.Tensor
+__all__ = ["TokenSplit"]
 
 
 class TokenSplit:
@@ -47,15 +30,17 @@ class TokenSplit:
 
         self.slots = slots
         self._greedy = DeviceGreedy(slots, slack, batches)
-        self._parts = SplitTensors._make(
+        self._parts = DeviceParts._make(
             torch.as_tensor(column, device="cuda") for column in self._greedy.parts
         )
         shape = batches, slots.ranks * slots.experts
         self._table = torch.zeros(shape, dtype=torch.int64, device="cuda")
         self._place = torch.arange(self._parts.expert.shape[1], device="cuda")
 
-    def plan(self, counts: torch.Tensor) -> SplitTensors:
-        """Copies and split for tokens int64 [experts] or [batches, experts] on the GPU."""
+    def plan(self, counts: torch.Tensor) -> DeviceParts:
+        """Copies and split, as tensors, for tokens int64 [experts] or [batches, experts] on the
+        GPU.
+        """
         self._greedy.plan(counts)
         return self._parts
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from railopt.base.arrays import Array, Int32s, Ints
 from railopt.base.kernels import kernel
 from railopt.moe.migration.copies import checked_maps, needed_copies
-from railopt.moe.migration.holders import least_busy
+from railopt.moe.migration.holders import least_busy_ranks
 from railopt.policies.colouring import alternate
 
 
@@ -81,7 +81,7 @@ def schedule_migration_batches(
     old, new = np.asarray(old_indices)[None], np.asarray(new_indices)[None]
     ranks = old.shape[1] // max(num_local_experts, 1)
     copies, _ = needed_copies(*checked_maps(old, new, ranks), ranks)
-    chosen = least_busy(copies, ranks, [1] * ranks).from_rank
+    chosen = least_busy_ranks(copies, ranks)
     batch = coloured(chosen, copies.to_rank, ranks)
     flows: list[list[MigrationFlow]] = [[] for _ in range(busiest(chosen, copies.to_rank))]
     for place, src, dst, expert in zip(

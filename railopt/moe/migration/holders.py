@@ -54,11 +54,18 @@ def least_busy(copies: NeededCopies, ranks: int, rates: Sequence[int]) -> Holder
     sent = crossing.evenest(nothing, node_of, caps)
     close = inside.evenest(sent.sum(axis=0), node_of, [inside.total] * len(rates))
     chosen = np.zeros(len(copies.layer), np.int32)
-    for supply, flow in ((crossing, sent), (inside, close)):
-        for members, shares in zip(supply.members, flow, strict=True):
-            chosen[members] = np.repeat(np.arange(ranks), shares)
+    crossing.enter(sent, chosen)
+    inside.enter(close, chosen)
     sends = np.bincount(node_of, weights=sent.sum(axis=0), minlength=len(rates))
     return Holders(chosen, sends.astype(np.int64).tolist(), time, tight)
+
+
+def least_busy_ranks(copies: NeededCopies, ranks: int) -> Int32s:
+    """int32 [C]: the holders that keep the busiest rank least busy, wherever ranks are."""
+    everywhere, chosen = np.zeros(ranks, np.int64), np.zeros(len(copies.layer), np.int32)
+    supply = _Supply(_by_reach(copies, np.arange(ranks))[1], ranks)
+    supply.enter(supply.evenest(everywhere, everywhere, [supply.total]), chosen)
+    return chosen
 
 
 def _least_time(
@@ -132,6 +139,7 @@ class _Supply:
         self.wanted = np.array([len(members) for members in self.members], np.int64)
         self.total, self.ranks = int(self.wanted.sum()), ranks
         each = [len(holders) for _, holders in grouped]
+        self._holders = [holders for _, holders in grouped]
         self._group = np.repeat(np.arange(len(grouped)), each)
         self._rank = np.array([rank for _, holders in grouped for rank in holders], np.int64)
 
@@ -183,18 +191,47 @@ class _Supply:
         groups = reached[(reached > 0) & (reached <= len(self.members))] - 1
         return sorted(copy for group in groups.tolist() for copy in self.members[group])
 
+    def enter(self, flow: Ints, chosen: Int32s) -> None:
+        """Write the ranks of a choice, int64 [group, rank], to its copies, `chosen` [C]."""
+        for members, shares in zip(self.members, flow, strict=True):
+            chosen[members] = np.repeat(np.arange(self.ranks), shares)
+
     def evenest(self, sent: Ints, node_of: Ints, caps: Sequence[int]) -> Ints:
         """int64 [group, rank]: a choice within the nodes' caps whose busiest rank, with the copies
         that it sends already, `sent` [ranks], sends least.
+
+        Flows are asked only where the plain choice is above what any choice needs.
         """
-        nothing = np.zeros((len(self.members), self.ranks), np.int64)
-        if not self.total:
-            return nothing
+        plain = self._in_turn(sent)
+        mine = plain.sum(axis=0)
+        alone = np.array([len(holders) == 1 for holders in self._holders], np.bool_)
+        forced = plain[alone].sum(axis=0)
+        least = max(
+            int((sent + forced)[forced > 0].max(initial=0)),
+            0 if sent.any() else -(-self.total // self.ranks),
+        )
+        fits = np.bincount(node_of, weights=mine, minlength=len(caps)) <= np.array(caps)
+        if fits.all() and (sent + mine)[mine > 0].max(initial=0) <= least:
+            return plain
 
         def choice(most: int) -> Ints | None:
             return self.carried(np.maximum(most - sent, 0), node_of, caps)
 
-        most = range(int(sent.max()) + self.total + 1)
-        found = choice(bisect_left(most, True, key=lambda cap: choice(cap) is not None))
+        low = high = max(least, 1)
+        while choice(high) is None:
+            low, high = high + 1, 2 * high
+        found = choice(bisect_left(range(high), True, low, key=lambda cap: choice(cap) is not None))
         assert found is not None
         return found
+
+    def _in_turn(self, sent: Ints) -> Ints:
+        """int64 [group, rank]: copy after copy, those with the fewest holders first, from the
+        holder that sends least so far.
+        """
+        flow, load = np.zeros((len(self.members), self.ranks), np.int64), sent.tolist()
+        for group in sorted(range(len(flow)), key=lambda each: len(self._holders[each])):
+            for _ in self.members[group]:
+                rank = min(self._holders[group], key=load.__getitem__)
+                load[rank] += 1
+                flow[group, rank] += 1
+        return flow

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from railopt.base.arrays import Floats, load_npy, write_atomic
+from railopt.base.arrays import Floats, read_npy, write_atomic
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.files.formats import parse_matrix
 from railopt.files.tabular import parse_csv
@@ -73,7 +73,7 @@ def read_costs(path: str | os.PathLike[str], devices: int) -> Floats:
     """
     name, suffix = printable(path), Path(path).suffix.lower()
     if suffix == ".npy":
-        costs = load_npy(path)
+        costs = read_npy(path)
     else:
         text = _text(path, "a matrix of costs").decode("utf-8", "replace")
         parsed = parse_csv(text, devices, name) if suffix == ".csv" else None

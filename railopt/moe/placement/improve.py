@@ -4,15 +4,17 @@ A step relieves the fullest GPU, and no GPU that it changes ends as full as that
 such steps the one with the largest relief per move is taken, where a move is a copy that its GPU
 did not hold before.  So few moves come first where a map that is there is repaired, and the largest
 relief where nothing is there yet.
+
+Loops throughout, and few of them: numba takes seconds to compile what numpy does with whole arrays.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Bools, Floats, Int32s
+from railopt.base.arrays import Array, Bools, Floats, Int32s, Ints
 from railopt.base.kernels import kernel, part
 
 WORTH = 1e-4  # of the fullest GPU's load: the relief that a step must reach
@@ -21,188 +23,186 @@ FREE = 0.5  # what a step without a move weighs, in moves
 
 
 class MapState(NamedTuple):
-    """slots   int32 [slot]: the expert of each, GPUs one after the other
-    owner   int32 [slot]: the GPU of each
-    copies  int32 [expert]: slots of each
-    held    bool [expert, GPU]
+    """slots   int64 [slot]: the expert of each
+    owner   int64 [slot]: the GPU of each
+    start   int64 [GPU + 1]: GPU g has slots[start[g]:start[g + 1]]
+    before  int8 [expert, GPU]: 1 for what was there, so that having it again is no move
+    held    int8 [expert, GPU]: 1 for what is there
+    copies  int64 [expert]: slots of each
+    first   int64 [expert]: one of them, -1 for none
+    another int64 [slot]: the next slot of the same expert, -1 for none
     share   float64 [expert]: load of one copy
+    less    float64 [expert]: what each copy has less once there is one more
     total   float64 [GPU]: loads
-    before  bool [expert, GPU]: what was there, so that having it again is no move
-    first   int32 [expert + 1]: expert e is on gpus[first[e]:first[e + 1]]
-    gpus    int32 [slot]
+    stayed  int64 [GPU]: 1 where all that it holds was there before
     """
 
-    slots: Int32s
-    owner: Int32s
-    copies: Int32s
-    held: Bools
+    slots: Ints
+    owner: Ints
+    start: Ints
+    before: Array
+    held: Array
+    copies: Ints
+    first: Ints
+    another: Ints
     share: Floats
+    less: Floats
     total: Floats
-    before: Bools
-    first: Int32s
-    gpus: Int32s
+    stayed: Ints
+
+
+def improve(
+    rows: Int32s, owner: Int32s, loads: Floats, before: Bools, goals: Floats, budgets: Ints
+) -> Ints:
+    """Change rows of slots, in place, until no GPU has more than its row's goal, no step helps or
+    its budget of moves is spent; the moves, int64 [row].
+
+    rows    int32 [row, slot]: experts, none twice on a GPU
+    owner   int32 [slot]: the GPU of each, ascending
+    loads   float64 [row, expert];  goals  float64 [row];  budgets  int64 [row]
+    before  bool [row, expert, GPU]: what was there
+    """
+    experts, gpus = before.shape[1:]
+    where, start = owner.astype(np.int64), np.searchsorted(owner, np.arange(gpus + 1))
+    was = before.view(np.int8)
+    ints = [np.zeros(size, np.int64) for size in (experts, experts, len(owner))]
+    floats = [np.zeros(size) for size in (experts, experts, gpus)]
+    follows: tuple[Any, ...] = (*ints, *floats, np.zeros(gpus, np.int64))
+    moves = np.zeros(len(rows), np.int64)
+    for row, slots in enumerate(rows.astype(np.int64)):
+        held = np.zeros((experts, gpus), np.int8)
+        state = MapState(slots, where, start, was[row], held, *follows)
+        moves[row] = _improved(loads[row], goals[row], budgets[row], state)
+        rows[row] = slots
+    return moves
 
 
 @kernel
-def improve(
-    slots: Int32s, owner: Int32s, load: Floats, before: Bools, goal: float, budget: int
-) -> int:
-    """Change slots, in place, until no GPU has more than `goal`, no step helps or `budget` moves
-    are made; the moves.
-
-    slots, owner  int32 [slot], as in `MapState`; no expert twice on a GPU, each in some slot
-    load          float64 [expert]
-    before        bool [expert, GPU], as in `MapState`
-
-    Loops throughout: numba takes seconds to compile what numpy does with whole arrays.
-    """
-    experts, gpus = before.shape
-    state = MapState(
-        slots,
-        owner,
-        np.empty(experts, np.int32),
-        np.zeros((experts, gpus), np.bool_),
-        np.empty(experts, np.float64),
-        np.empty(gpus, np.float64),
-        before,
-        np.empty(experts + 1, np.int32),
-        np.empty(len(slots), np.int32),
-    )
+def _improved(load: Array, goal: float, budget: int, state: MapState) -> int:
+    """`improve` of one row; its arrays are all given, since numba takes 0.2 s for an `np.empty`."""
+    slots, _, start, before, held, copies, first, another, share, less, total, stayed = state
     used = 0
-    for _ in range(STEPS * gpus):
-        top = _survey(load, state)
-        if state.total[top] <= goal:
+    for _ in range(STEPS * len(total)):
+        for e in range(len(copies)):
+            copies[e], first[e] = 0, -1
+        for s in range(len(slots)):
+            e = slots[s]
+            copies[e] += 1
+            another[s], first[e] = first[e], s
+        for e in range(len(copies)):
+            share[e] = load[e] / copies[e] if copies[e] else load[e]
+            less[e] = share[e] / (copies[e] + 1)
+        top = 0
+        for g in range(len(total)):
+            total[g], stayed[g] = 0.0, 1
+            for s in range(start[g], start[g + 1]):
+                e = slots[s]
+                held[e, g] = 1
+                total[g] += share[e]
+                stayed[g] &= before[e, g]
+            if total[g] > total[top]:
+                top = g
+        if total[top] <= goal:
             break
-        floor = WORTH * state.total[top]
-        worth, s, t, moves = _exchange(top, floor, budget - used, state)
-        other, slot, expert, more = _other_copy(top, floor, budget - used, state)
-        for k in range(len(slots)):  # the next survey sets it anew
-            state.held[slots[k], owner[k]] = False
-        if other > worth:
-            used += more
+        worth, s, t, moves = _exchange(top, budget - used, state)
+        slot, expert, more = _other_copy(top, worth, budget - used, state)
+        for g in range(len(total)):
+            for k in range(start[g], start[g + 1]):
+                held[slots[k], g] = 0
+        if slot >= 0:
             slots[slot] = expert
+            used += more
         elif s >= 0:
-            used += moves
             slots[s], slots[t] = slots[t], slots[s]
+            used += moves
         else:
             break
     return used
 
 
 @part
-def _survey(load: Floats, state: MapState) -> int:
-    """Everything that follows from the slots, where `held` is empty; returns the fullest GPU."""
-    slots, owner, copies, held, share, total, _, first, gpus = state
-    for e in range(len(copies)):
-        copies[e] = 0
-    for s in range(len(slots)):
-        copies[slots[s]] += 1
-        held[slots[s], owner[s]] = True
-    place, first[0] = np.empty(len(copies), np.int32), 0
-    for e in range(len(copies)):
-        share[e] = load[e] / max(copies[e], 1)
-        place[e] = first[e]
-        first[e + 1] = first[e] + copies[e]
-    for g in range(len(total)):
-        total[g] = 0.0
-    for s in range(len(slots)):
-        e = slots[s]
-        total[owner[s]] += share[e]
-        gpus[place[e]] = owner[s]
-        place[e] += 1
-    top = 0
-    for g in range(1, len(total)):
-        if total[g] > total[top]:
-            top = g
-    return top
-
-
-@part
-def _exchange(top: int, floor: float, budget: int, state: MapState) -> tuple[float, int, int, int]:
+def _exchange(top: int, budget: int, state: MapState) -> tuple[float, int, int, int]:
     """(relief per move, slots, moves) of the best exchange of a slot of GPU `top` for a lighter one
     of another GPU; slots -1 without one.  Moves are below 0 where copies come back.
+
+    An exchange relieves `top` by half of what the GPUs differ by at most.
     """
-    slots, owner, held, before = state.slots, state.owner, state.held, state.before
-    given, room = np.empty(len(slots), np.float64), np.empty(len(slots), np.float64)
-    for t in range(len(slots)):
-        given[t] = state.share[slots[t]]
-        room[t] = state.total[top] - state.total[owner[t]]
+    slots, _, start, before, held, _, _, _, share, _, total, stayed = state
+    floor, gone = WORTH * total[top], 0
+    for e in range(len(share)):
+        if before[e, top] and not held[e, top]:
+            gone = 1
     best, one, other, used = 0.0, -1, -1, 0
-    for s in range(len(slots)):
-        if owner[s] != top:
-            continue
+    for s in range(start[top], start[top + 1]):
         a = slots[s]
-        for t in range(len(slots)):
-            shift = given[s] - given[t]
-            relief = min(shift, room[t] - shift)
-            if relief <= floor or relief <= best * FREE:
+        for h in range(len(total)):
+            if held[a, h]:
                 continue
-            b, h = slots[t], owner[t]
-            if held[a, h] or held[b, top]:
+            mine = before[a, top] - before[a, h]
+            fewest = mine + stayed[h] - gone
+            least = best * (fewest if fewest > 0 else FREE)
+            room = total[top] - total[h]
+            if room <= 2 * least or room <= 2 * floor:
                 continue
-            moves = (1 if before[a, top] else 0) + (1 if before[b, h] else 0)
-            moves -= (1 if before[b, top] else 0) + (1 if before[a, h] else 0)
-            worth = relief / max(moves, FREE)
-            if moves <= budget and worth > best:
-                best, one, other, used = worth, s, t, moves
+            for t in range(start[h], start[h + 1]):
+                b = slots[t]
+                relief = share[a] - share[b]
+                if relief > room - relief:
+                    relief = room - relief
+                if relief <= least or relief <= floor or held[b, top]:
+                    continue
+                moves = mine + before[b, h] - before[b, top]
+                worth = relief / (moves if moves > 0 else FREE)
+                if moves <= budget and worth > best:
+                    best, one, other, used = worth, s, t, moves
     return best, one, other, used
 
 
 @part
-def _other_copy(
-    top: int, floor: float, budget: int, state: MapState
-) -> tuple[float, int, int, int]:
-    """(relief per move, slot, expert, moves) of the best copy that becomes one of another expert:
-    any copy one of an expert of GPU `top`, or a copy on `top` one of any expert; slot -1 without
-    one.
+def _other_copy(top: int, best: float, budget: int, state: MapState) -> tuple[int, int, int]:
+    """(slot, expert, moves) of the best copy that becomes one of another expert: any copy one of an
+    expert of GPU `top`, or a copy on `top` one of any expert that is here; slot -1 where the relief
+    per move of none is above `best`.
     """
-    slots, owner, copies, held = state.slots, state.owner, state.copies, state.held
-    share, total, before = state.share, state.total, state.before
-    hot, hots = np.empty(len(copies), np.int32), 0
-    less = np.empty(len(copies), np.float64)  # load of a copy if there were one more
-    for e in range(len(copies)):
-        less[e] = share[e] / (copies[e] + 1)
-        if held[e, top]:
-            hot[hots] = e
-            hots += 1
-    best, slot, expert, used = 0.0, -1, -1, 0
-    for s in range(len(slots)):
-        a, g = slots[s], owner[s]
-        if copies[a] == 1:
-            continue
-        up = share[a] / (copies[a] - 1)
-        for k in range(len(copies) if g == top else hots):
-            b = k if g == top else int(hot[k])
-            down = less[b]
-            here = total[g] - share[a] + share[b] - down  # what the slot's GPU has then
-            relief = total[top] - here
-            if g != top:
-                relief = min(relief, down - (up if held[a, top] else 0.0))
-            if relief <= floor or relief <= best * FREE or held[b, g]:
+    slots, owner, start, before, held, copies, first, another, share, less, total, _ = state
+    slot, expert, used = -1, -1, 0
+    most = total[top] * (1 - WORTH)  # above it no step is worth it, whatever it weighs
+    for g in range(len(total)):
+        for s in range(start[g], start[g + 1]):
+            a = slots[s]
+            if copies[a] == 1:
                 continue
-            moves = (0 if before[b, g] else 1) - (0 if before[a, g] else 1)
-            weight = max(moves, FREE)
-            least = total[top] - max(floor, best * weight)
-            after = _highest_other(g, a, b, up, down, state)
-            relief = min(relief, total[top] - after)
-            if moves <= budget and after < least and relief > floor and relief / weight > best:
-                best, slot, expert, used = relief / weight, s, b, moves
-    return best, slot, expert, used
-
-
-@part
-def _highest_other(gpu: int, a: int, b: int, up: float, down: float, state: MapState) -> float:
-    """The highest load, beside that of `gpu`, of the GPUs that hold a, whose copies have `up` more
-    then, or b, whose copies have `down` less.
-    """
-    held, total, first, gpus = state.held, state.total, state.first, state.gpus
-    highest = 0.0
-    for i in range(first[a], first[a + 1]):
-        q = gpus[i]
-        if q != gpu:
-            highest = max(highest, total[q] + up - (down if held[b, q] else 0.0))
-    for i in range(first[b], first[b + 1]):
-        q = gpus[i]
-        if q != gpu and not held[a, q]:
-            highest = max(highest, total[q] - down)
-    return highest
+            up = share[a] / (copies[a] - 1)
+            high = 0.0  # of the other GPUs that hold a
+            t = first[a]
+            while t >= 0:
+                if t != s and total[owner[t]] > high:
+                    high = total[owner[t]]
+                t = another[t]
+            for k in range(len(copies) if g == top else start[top + 1] - start[top]):
+                b = k if g == top else slots[start[top] + k]
+                here = total[g] - share[a] + share[b] - less[b]  # the highest load after the step
+                if g != top and total[top] - less[b] > here:
+                    here = total[top] - less[b]
+                if here >= most or high + up - less[b] >= most or held[b, g]:
+                    continue
+                moves = before[a, g] - before[b, g]
+                weight = moves if moves > 0 else FREE
+                if total[top] - here <= best * weight:
+                    continue
+                t = first[a]
+                while t >= 0:
+                    after = total[owner[t]] + up - less[b] * held[b, owner[t]]
+                    here = after if t != s and after > here else here
+                    t = another[t]
+                t = first[b]
+                while t >= 0:
+                    after = total[owner[t]] + up * held[a, owner[t]] - less[b]
+                    here = after if after > here else here
+                    t = another[t]
+                worth = (total[top] - here) / weight
+                if here < most and worth > best and moves <= budget and copies[b] > 0:
+                    best, slot, expert, used = worth, s, b, moves
+                    if total[top] - best * FREE < most:
+                        most = total[top] - best * FREE
+    return slot, expert, used

@@ -64,16 +64,16 @@ def _improve_uneven(phy2log: Int32s, loads: Floats, uneven: Bools, gpus: int) ->
     experts get the copies decides there.
     """
     nodes = uneven.shape[1]
-    owner = slot_gpus(phy2log.shape[1], gpus)
-    experts, size = loads.shape[1], phy2log.shape[1] // nodes
-    nowhere = np.zeros((experts, gpus // nodes), np.bool_)
-    for layer, node in np.argwhere(uneven).tolist():
-        mine = slice(node * size, (node + 1) * size)
-        slots = phy2log[layer, mine]
-        inside = np.zeros(experts)
-        inside[slots] = loads[layer, slots]
-        goal = ROUGH * inside.sum() / (gpus // nodes)
-        improve(slots, owner[mine] - owner[mine.start], inside, nowhere, goal, INT64_MAX)
+    experts, size, own = loads.shape[1], phy2log.shape[1] // nodes, gpus // nodes
+    layer, node = np.nonzero(uneven)
+    rows = phy2log.reshape(len(loads), nodes, size)[layer, node]
+    inside = np.zeros((len(rows), experts))
+    np.put_along_axis(inside, rows, np.take_along_axis(loads[layer], rows, axis=1), axis=1)
+    nowhere = np.zeros((len(rows), experts, own), np.bool_)
+    goals = ROUGH * inside.sum(axis=1) / own
+    any_number = np.full(len(rows), INT64_MAX)
+    improve(rows, slot_gpus(size, own), inside, nowhere, goals, any_number)
+    phy2log.reshape(len(loads), nodes, size)[layer, node] = rows
 
 
 def heaviest_first(loads: Floats) -> Int32s:

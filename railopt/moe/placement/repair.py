@@ -74,15 +74,13 @@ def repaired_map(
     clean = _is_clean(result, loads.shape[1], gpus)
     stays = few.stays if few.moves is None else 1.0
     uneven = np.flatnonzero(~clean | (_peaks(loads, result, gpus) > stays))
-    steps = [_stepwise(loads[i], before[i], sizes, few, bool(clean[i])) for i in uneven.tolist()]
-    for layer, made in zip(uneven.tolist(), steps, strict=True):
-        if made is not None:
-            result[layer] = made
+    made, known = _stepwise(loads[uneven], before[uneven], sizes, few, clean[uneven])
+    result[uneven[known]] = made[known]
     if few.moves is None:
-        peaks = _peaks(loads[uneven], result[uneven], gpus).tolist()
-        for layer, made, peak in zip(uneven.tolist(), steps, peaks, strict=True):
-            if made is None or peak > few.tolerance:
-                result[layer] = _further(loads[layer], before[layer], sizes, few, made)
+        rough = ~known | (_peaks(loads[uneven], made, gpus) > few.tolerance)
+        for at in np.flatnonzero(rough).tolist():
+            layer, one = uneven[at], made[at] if known[at] else None
+            result[layer] = _further(loads[layer], before[layer], sizes, few, one)
     return result
 
 
@@ -136,51 +134,57 @@ def _peak(load: Floats, row: Int32s, gpus: int) -> float:
 
 
 def _stepwise(
-    load: Floats, before: Int32s, sizes: tuple[int, int, int, int], few: FewMoves, clean: bool
-) -> Int32s | None:
-    """One layer with single steps; None where expert groups are not on one node each."""
+    loads: Floats, before: Int32s, sizes: tuple[int, int, int, int], few: FewMoves, clean: Bools
+) -> tuple[Int32s, Bools]:
+    """Layers with single steps, and which of them were changed: not those whose expert groups are
+    not on one node each.
+    """
     _, groups, nodes, gpus = sizes
-    made, held = before.copy(), _held(before, len(load), gpus)
-    if not hierarchical(len(load), *sizes):
-        everyone = np.ones(len(load), np.bool_)
-        _step_on(made, load, everyone, held, (few, clean, few.moves or 0))
-        return made
-    size = gpus // nodes
-    on_node: Bools = np.any(held.reshape(groups, -1, nodes, size), axis=(1, 3))
-    if (on_node.sum(axis=1) != 1).any():
-        return None
-    left = few.moves or 0
-    for node, slots in enumerate(made.reshape(nodes, -1)):
-        known = np.repeat(on_node[:, node], len(load) // groups)
-        own = np.ascontiguousarray(held[:, node * size : (node + 1) * size])
-        left -= _step_on(slots, np.where(known, load, 0.0), known, own, (few, clean, left))
-    return made
+    layers, experts = loads.shape
+    made, held = before.copy(), _held(before, experts, gpus)
+    if not hierarchical(experts, *sizes):
+        everyone = np.ones(loads.shape, np.bool_)
+        _step_on(made, loads, everyone, held, (few, clean, np.full(layers, few.moves or 0)))
+        return made, np.ones(layers, np.bool_)
+    size, left = gpus // nodes, np.full(layers, few.moves or 0)
+    on_node = np.asarray(held.reshape(layers, groups, -1, nodes, size).any(axis=(2, 4)))
+    apart: Bools = (on_node.sum(axis=2) == 1).all(axis=1)
+    for node in range(nodes):
+        known = np.repeat(on_node[:, :, node], experts // groups, axis=1)
+        own = np.ascontiguousarray(held[:, :, node * size : (node + 1) * size])
+        slots = made.reshape(layers, nodes, -1)[:, node].copy()
+        rest = few, clean, left
+        left = left - _step_on(slots, np.where(known, loads, 0.0), known, own, rest)
+        made.reshape(layers, nodes, -1)[:, node] = slots
+    return made, apart
 
 
 def _step_on(
-    slots: Int32s, load: Floats, known: Bools, held: Bools, how: tuple[FewMoves, bool, int]
-) -> int:
-    """Change the slots of some GPUs, in place; the moves.
+    rows: Int32s, loads: Floats, known: Bools, held: Bools, how: tuple[FewMoves, Bools, Ints]
+) -> Ints:
+    """Change the slots of some GPUs, in place; the moves of each layer.
 
-    known, load  bool, float64 [expert]: whose experts these are;  held  bool [expert, GPU]
-    how          what is aimed at, whether the slots are clean, and the moves that are left
+    known, loads  bool, float64 [layer, expert]: whose experts these are
+    held          bool [layer, expert, GPU]
+    how           what is aimed at, which layers are clean, and the moves that are left to each
     """
     few, clean, left = how
-    gpus = held.shape[1]
-    owner = slot_gpus(len(slots), gpus)
-    used = 0 if clean else _complete(slots, owner, load, known, held)
+    gpus = held.shape[2]
+    owner, used = slot_gpus(rows.shape[1], gpus), np.zeros(len(rows), np.int64)
+    for layer in np.flatnonzero(~clean).tolist():
+        used[layer] = _complete(rows[layer], owner, loads[layer], known[layer], held[layer])
     if few.moves is None:
-        goal, budget = few.tolerance, INT64_MAX
+        goal, budget = few.tolerance, np.full(len(rows), INT64_MAX)
     else:
-        goal, budget = 1.0, max(left - used, 0)
-    return used + int(improve(slots, owner, load, held, goal * load.sum() / gpus, budget))
+        goal, budget = 1.0, np.maximum(left - used, 0)
+    return used + improve(rows, owner, loads, held, goal * loads.sum(axis=1) / gpus, budget)
 
 
-def _held(row: Int32s, experts: int, gpus: int) -> Bools:
-    """bool [expert, GPU] of a row of slots, -1 for none."""
-    held = np.zeros((experts + 1, gpus), np.bool_)
-    held[row, slot_gpus(len(row), gpus)] = True
-    return held[:experts]
+def _held(rows: Int32s, experts: int, gpus: int) -> Bools:
+    """bool [layer, expert, GPU] of rows of slots, -1 for none."""
+    held = np.zeros((len(rows), experts + 1, gpus), np.bool_)
+    held[np.arange(len(rows))[:, None], rows, slot_gpus(rows.shape[1], gpus)] = True
+    return np.ascontiguousarray(held[:, :experts])
 
 
 def _complete(slots: Int32s, owner: Int32s, load: Floats, known: Bools, before: Bools) -> int:

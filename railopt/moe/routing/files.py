@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.base import archive
-from railopt.base.arrays import Array, Int32s, frozen, load_npy
+from railopt.base.arrays import Array, Int32s, frozen, read_npy
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.files import tabular
 from railopt.moe.routing.trace import LOADS, MAX_EXPERTS, MAX_LAYERS, SERVING, Trace
@@ -138,7 +138,7 @@ def _pt(path: str | os.PathLike[str]) -> Any:
 READERS: dict[str, Callable[[str | os.PathLike[str]], Any]] = {
     ".npz": _npz,
     ".pt": _pt,
-    ".npy": load_npy,
+    ".npy": read_npy,
 }
 
 

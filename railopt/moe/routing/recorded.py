@@ -19,11 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.errors import InputError, did_you_mean, printable
+from railopt.base.arrays import MUCH
+from railopt.base.errors import InputError, did_you_mean, printable, say
 from railopt.base.units import format_bytes, parse_bytes, parse_integer, quoted
 from railopt.model.fabric import Fabric
-from railopt.model.sources import trace_file
+from railopt.model.routed import count_gpus
 from railopt.model.traffic import Traffic
+from railopt.model.workloads import trace_file
 from railopt.moe.placement.files import read_location
 from railopt.moe.placement.placement import Placement
 from railopt.moe.presets import preset
@@ -62,7 +64,7 @@ def dispatches_from(text: str, fabric: Fabric) -> Recorded:
     model = preset(options["model"]) if "model" in options else None
     trace = read_trace(
         path,
-        ranks=fabric.nodes * fabric.gpus,
+        ranks=count_gpus(fabric),
         top_k=_number(options, "top_k"),
         usual_top_k=None if model is None else model.top_k,
         routed_experts=_number(options, "routed_experts"),
@@ -82,6 +84,9 @@ def dispatches_from(text: str, fabric: Fabric) -> Recorded:
     else:
         nodes, gpus, experts, layers = sizes
         placement = Placement.contiguous(layers, experts, nodes, gpus)
+    taken = 8 * trace.ranks**2 * len(rows) * len(columns)
+    if taken > MUCH:
+        say(f"{len(rows) * len(columns)} dispatches take {taken / 1e9:.0f} GB of memory or more")
     dispatches = [
         Dispatch(
             f"{_name(row, trace.iterations, 'step')}, {_name(column, trace.layers, 'layer')}",
@@ -137,7 +142,7 @@ def _chosen(text: str, known: list[int], name: str) -> list[list[int]]:
         near = sorted(sorted(known, key=lambda one: abs(one - number))[:4])
         raise InputError(
             f"{name} {number} was not recorded: expected one of {len(known)}, as {near}, or -1, "
-            f"the last, or sum; gap takes all, too"
+            f"the last, all or sum"
         )
     return [[known.index(number)]]
 
@@ -175,7 +180,7 @@ def _assumed(
         said.append(
             f"{dispatches[0].name} of {steps} steps x {layers} layers; another one: "
             f"{path}:step={trace.iterations[0]},layer={trace.layers[-1]}, "
-            f"or sum; gap takes all, too"
+            f"or sum; gap, frontier, compare and convert take all, too"
         )
     if not trace.model_dim and not {"model", "hidden"} & set(options):
         said.append(f"{format_bytes(size)} per token assumed: hidden=..., or model=...")

@@ -10,8 +10,7 @@ from railopt.base.errors import InputError, did_you_mean
 from railopt.base.units import parse_integer, quoted
 from railopt.model.fabric import MAX_GPUS, Fabric
 from railopt.model.routed import Routed
-from railopt.model.sources import is_file
-from railopt.model.workloads import ROUTED, WORKLOADS, workload
+from railopt.model.workloads import ROUTED, WORKLOADS, is_file, workload
 from railopt.moe.routing.files import read_trace
 from railopt.moe.routing.trace import Trace
 

@@ -28,7 +28,7 @@ from railopt.base.arrays import (
     atomic_file,
     digest,
     frozen,
-    load_npz,
+    read_npz,
     whole_number,
 )
 from railopt.base.errors import FormatError, InputError, printable
@@ -340,7 +340,7 @@ class Trace:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Trace:
         """Read a trace file; anything else is a FormatError."""
-        header, arrays = load_npz(path, KIND)
+        header, arrays = read_npz(path, KIND)
         if set(header) != set(HEADER) or set(arrays) != set(ARRAYS):
             raise FormatError(
                 f"{printable(path)}: holds {printable(sorted(header))} and "

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from railopt.base.arrays import Ints
-from railopt.model.moves import passing_on, staging
-from railopt.model.plan import Plan
+from railopt.model.plan import Plan, passing_on, staging
 from railopt.runtime.payload import pattern
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.payload.memory import Memory

@@ -34,7 +34,10 @@ class Channel:
 
     def send(self, body: Mapping[str, Any]) -> None:
         """One frame."""
-        data = wire.encode(body)
+        self.send_encoded(wire.encode(body))
+
+    def send_encoded(self, data: bytes) -> None:
+        """One frame of a body that is encoded already, as for many channels."""
         frame = wire.LENGTH.pack(len(data)) + data
         with self._lock:
             tag = _tag(self._send_key, self._sent, frame)

@@ -130,10 +130,10 @@ class Group:
         """
         return self._gather(data, GATHER_S)
 
-    def _gather(self, data: Any, patience_s: float) -> list[Any]:
+    def _gather(self, data: Any, patience_s: float, **how: bool) -> list[Any]:
         self.check()
         self._tags += 1
-        self._post({"gather": str(self._tags), "data": data})
+        self._post({"gather": str(self._tags), "data": data, **how})
         try:
             answer = self._answers.get(timeout=patience_s)
         except queue.Empty:
@@ -148,14 +148,16 @@ class Group:
             raise PeerLost(f"{self.names[0]} answered without a value of each rank")
         return gathered
 
-    def exchange(self, data: Any) -> list[Any]:
-        """As `allgather`, for connection data: through MPI where MPI launched us, once all ranks
-        have come so far: it would wait for one that failed without end.
+    def exchange(self, values: list[Any]) -> list[Any]:
+        """What each rank has for this one, by rank; `values` are what this one has for each.
+        Connection data: through MPI where MPI launched us, once all ranks have come so far: it
+        would wait for one that failed without end.
         """
         if self._native_gather is None:
-            return self.allgather(data)
+            return self._gather(values, GATHER_S, apart=True)
         self.allgather("exchange")
-        return [json.loads(b) for b in self._native_gather(json.dumps(data).encode())]
+        told = [json.loads(b) for b in self._native_gather(json.dumps(values).encode())]
+        return [given[self.rank] for given in told]
 
     def abort(self, error: BaseException) -> None:
         """Tell every other rank, once, that this one gives up, and why; not if it was told so

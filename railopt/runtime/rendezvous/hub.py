@@ -19,6 +19,7 @@ from collections import deque
 from typing import Any
 
 from railopt.base.errors import BackendError, InputError, printable
+from railopt.base.units import INT64_MAX
 from railopt.runtime.rendezvous import handshake, wire
 from railopt.runtime.rendezvous.channel import Channel
 from railopt.runtime.rendezvous.handshake import Hello
@@ -178,22 +179,32 @@ class Hub:
             return
         with self._lock:
             if "gather" in body:
-                self._gather(rank, str(body["gather"]), body.get("data"))
+                self._gather(rank, str(body["gather"]), body.get("data"), "apart" in body)
                 return
             to = body.get("to")
             for other in [to] if type(to) is int else [r for r in self._ranks if r != rank]:
                 self._tell(other, {"from": rank, "body": body.get("body")})
 
-    def _gather(self, rank: int, tag: str, data: Any) -> None:
+    def _gather(self, rank: int, tag: str, data: Any, apart: bool) -> None:
+        """Every rank's value to all; where values are lists, sent `apart`, each rank's part."""
         group = self._gathered.setdefault(tag, {})
         group[rank] = data
-        if len(group) == self.size:
-            del self._gathered[tag]
-            answer = {"gathered": tag, "data": [group[i] for i in range(self.size)]}
-            for other in self._ranks:
-                self._tell(other, answer)
-        else:
+        if len(group) < self.size:
             self._say_left(group)
+            return
+        del self._gathered[tag]
+        values = [group[i] for i in range(self.size)]
+        answer = None if apart else wire.encode({"gathered": tag, "data": values}, limit=INT64_MAX)
+        for other in self._ranks:
+            if answer is None:
+                own = [_of(value, other) for value in values]
+                self._tell(other, {"gathered": tag, "data": own})
+            elif len(answer) > wire.MAX_FRAME:
+                words = f"a message of {len(answer)} bytes: at most {wire.MAX_FRAME}"
+                self._tell(other, {"refused": words})
+            else:
+                with contextlib.suppress(OSError):
+                    self._ranks[other].send_encoded(answer)
 
     def _say_left(self, group: dict[int, Any]) -> None:
         """Tell ranks that wait in a gather of one that has left and will not come."""
@@ -243,6 +254,10 @@ class Hub:
             for sock in [*self._strangers, *(c.sock for c in self._ranks.values())]:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
+
+
+def _of(values: Any, rank: int) -> Any:
+    return values[rank] if isinstance(values, list) and rank < len(values) else None
 
 
 def _listen(address: str, port: int) -> socket.socket:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 import socket
+import time
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def join_mpi(
             said = [secret, hub.port, _doors(hub)]
         except Exception as error:  # the others wait in the broadcast
             failed, said = error, str(error)[:MOST_WORDS]
-    said = _broadcast(comm, said)
+    said = _broadcast(comm, said, join_s)
     if failed is not None:
         raise failed
     if isinstance(said, str):
@@ -69,11 +70,17 @@ def _doors(hub: Hub) -> list[str]:
     return [socket.gethostname(), listening_address(())]
 
 
-def _broadcast(comm: Any, said: Any) -> Any:
-    """Rank 0's JSON value on every rank."""
+def _broadcast(comm: Any, said: Any, limit_s: float) -> Any:
+    """Rank 0's JSON value on every rank; PeerLost if it does not come in time, for which MPI itself
+    would wait without end.
+    """
     card, text = np.zeros(CARD, np.uint8), json.dumps(said).encode()
     card[: len(text)] = np.frombuffer(text, np.uint8)
-    comm.Bcast(card, root=0)
+    coming, end = comm.Ibcast(card, root=0), time.monotonic() + limit_s
+    while not coming.Test():
+        if time.monotonic() > end:
+            raise PeerLost(f"rank 0 was not heard of through MPI within {limit_s:g} s")
+        time.sleep(0.001)
     return json.loads(bytes(card).rstrip(b"\0"))
 
 

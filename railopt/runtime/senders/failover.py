@@ -17,7 +17,7 @@ from railopt.runtime.payload.layout import write_list
 from railopt.runtime.senders.failback import Failback
 from railopt.runtime.senders.replan import replan
 from railopt.runtime.senders.report import LinkFault, Readmission
-from railopt.runtime.senders.rounds import Rounds
+from railopt.runtime.senders.rounds import READY, SIZES, Rounds
 from railopt.runtime.verbs.engine import Link, LinkJob
 from railopt.runtime.verbs.lib import VerbsError
 from railopt.runtime.verbs.objects import Device
@@ -78,7 +78,6 @@ class Failover:
         rounds.group.send(link.peer, {"down": link.lane, "seen": link.seen, "cause": cause})
         rounds.owed[link.peer] += link.expect - link.seen
         link.expect = link.seen
-        rounds.tell_ready(link.peer, instead_of=link)
         self._move(link)
         self.failback.died(link)
 
@@ -102,6 +101,8 @@ class Failover:
         living = rounds.living(link.peer)
         if link.confirmed is None or run is None or rounds.doom is not None:
             return
+        for kind in (SIZES, READY):  # not before: its bytes must not land twice
+            rounds.tell(link.peer, kind, instead_of=link)
         confirmed, link.confirmed = link.confirmed, link.sent
         lost = [job for job in link.unfinished if job.ordinal > confirmed]
         link.unfinished.clear()

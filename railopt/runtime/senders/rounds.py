@@ -1,14 +1,17 @@
 """Rounds between this rank and its peers, over the links of an engine.
 
 A round is one stage of one run. A receiver tells each peer that will write to it that its memory is
-READY (an immediate); the peer then posts its writes, and one immediate DONE a link after them. What
-a dead link still owes is counted here; how it is paid over the living ones is failover.py.
+READY (an immediate); the peer then posts its writes, and one immediate DONE a link after them.
+Where each node plans alone (one_node.py), a round begins with an immediate SIZES to every peer,
+which brings what comes from here, and READY brings where to put it. What a dead link still owes is
+counted here; how it is paid over the living ones is failover.py.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +30,10 @@ from railopt.runtime.verbs.work import Writes
 
 if TYPE_CHECKING:
     from railopt.runtime.senders.failover import Failover
+    from railopt.runtime.senders.one_node import Sizes
 
-READY, DONE = 0, 1
-ROUNDS = 1 << 15
+READY, DONE, SIZES = 0, 1, 2
+ROUNDS = 1 << 14
 # how long a run that failed waits for news of a dead peer before it says what it saw itself
 NEWS_S = 2.0
 # how long nothing may happen before the drivers are asked whether the queue pairs live
@@ -37,12 +41,12 @@ LOOK_S = 0.25
 
 
 def immediate(kind: int, round_: int, digest: str) -> int:
-    """kind (1 bit), round (15 bits), 16 bits of the plan's digest: 32 bits."""
-    return kind << 31 | round_ % ROUNDS << 16 | int(digest[:4], 16)
+    """kind (2 bits), round (14 bits), 16 bits of what all ranks agree on: 32 bits."""
+    return kind << 30 | round_ % ROUNDS << 16 | int(digest[:4], 16)
 
 
 def full_round(value: int, near: int) -> int:
-    """The round of an immediate: the one nearest to `near` with its 15 bits."""
+    """The round of an immediate: the one nearest to `near` with its 14 bits."""
     return near + ((value >> 16) - near + ROUNDS // 2) % ROUNDS - ROUNDS // 2
 
 
@@ -51,16 +55,23 @@ class Transfer:
     """A run as its rounds see it: a plan, where its chunks lie, and what became of them.
 
     rail     int64 [C]: the rail that each chunk takes, as planned or as planned again
+    digest   of what all ranks must agree on
+    alone    where each node plans alone: what the ranks tell each other before bytes move
     done     the immediate that ends a job of the present round
+    awaits   SIZES or READY while peers still have to say it, else None; and `lacking`, which peers
     """
 
     plan: Plan
     layout: Layout
     begun: float
     rail: Ints
+    digest: str
+    alone: Sizes | None = None
     faults: list[LinkFault] = field(default_factory=list)
     readmissions: list[Readmission] = field(default_factory=list)
     done: int = 0
+    awaits: int | None = None
+    lacking: set[int] = field(default_factory=set)
 
     @property
     def seconds(self) -> float:
@@ -107,36 +118,66 @@ class Rounds:
         self._doomed_at = 0.0
         self._idle_since, self._look_s = 0.0, LOOK_S
         self._error: BaseException | None = None
-        self._ready: dict[int, tuple[int, int]] = {}  # peer -> (round, digest bits) of its READY
-        self._ready_on: dict[int, Link] = {}  # peer -> the link on which we said READY
+        # (peer, SIZES or READY) -> (round, digest bits) of its last word
+        self._heard: dict[tuple[int, int], tuple[int, int]] = {}
+        self._said: dict[tuple[int, int], Link] = {}  # and the link on which we said it
+        self._unfinished: Link | None = None
 
     # -- a round
 
     def begin(self, transfer: Transfer, stage: int | None) -> None:
         """Start the round of one stage: tell the peers that our memory is ready, queue our jobs,
-        know what to expect.
+        know what to expect; or, where each node plans alone, tell them what comes.
         """
         assert self.failover is not None
         self.running, self.round = transfer, self.round + 1
-        plan, rank = transfer.plan, self.group.rank
-        transfer.done = immediate(DONE, self.round, plan.digest)
+        transfer.done = immediate(DONE, self.round, transfer.digest)
         transfer.readmissions += self.failover.admit(self.round)
-        self._ready_on.clear()
-        for peer in self._expect(plan, stage):
-            self.tell_ready(peer)
+        self._said.clear()
+        self._unfinished = None
         for link in self.wiring.by_place.values():
             link.open = False
-        self.queue(
-            write_list(
-                plan,
-                transfer.layout,
-                rows_of(plan, rank, stage),
-                max_message=self.wiring.max_message,
-            )
-        )
+        if transfer.alone is not None:
+            self._await(SIZES, self.wiring.peers)
+            for peer in self.wiring.peers:
+                self.tell(peer, SIZES)
+            self._advance()
+            return
+        for peer in self._expect(transfer.plan, stage):
+            self.tell(peer, READY)
+        self._queue_planned(transfer, stage)
+
+    def _queue_planned(self, transfer: Transfer, stage: int | None) -> None:
+        assert self.failover is not None
+        plan, most = transfer.plan, self.wiring.max_message
+        rows = rows_of(plan, self.group.rank, stage)
+        self.queue(write_list(plan, transfer.layout, rows, max_message=most))
         for peer in self.wiring.peers:
             self._open(peer)
         self.failover.resume()
+
+    def _await(self, kind: int, peers: Iterable[int]) -> None:
+        assert self.running is not None
+        self.running.awaits = kind
+        self.running.lacking = {peer for peer in peers if not self._has_said(peer, kind)}
+
+    def _advance(self) -> None:
+        """Where each node plans alone: go on when the peers that are waited for have spoken."""
+        run = self.running
+        assert run is not None
+        if run.awaits == SIZES and not run.lacking:
+            assert run.alone is not None
+            for peer, rail, count in run.alone.hear(self.round):
+                for link in self.wiring.on(peer, rail)[:count]:
+                    self.expect(link, 1)
+            for peer in run.alone.sources:
+                self.tell(peer, READY)
+            self._await(READY, run.alone.targets)
+        if run.awaits == READY and not run.lacking:
+            assert run.alone is not None
+            run.awaits = None
+            run.alone.place(run.plan.chunks, run.layout)
+            self._queue_planned(run, None)
 
     def _expect(self, plan: Plan, stage: int | None) -> list[int]:
         """Count one job of every link over which something will come: the peers that send it."""
@@ -162,50 +203,65 @@ class Rounds:
         """
         assert self.running is not None
         given: dict[int, int] = {}
+        writes_of_all, starts = self.wiring.writes(work), work.starts.tolist()
         for i, (peer, rail) in enumerate(zip(work.peer.tolist(), work.rail.tolist(), strict=True)):
-            rows = work.chunk[int(work.starts[i]) : int(work.starts[i + 1])]
+            part = slice(starts[i], starts[i + 1])
             links = [link for link in self.wiring.on(peer, rail) if link.alive or not again]
-            parts = in_turn(self.wiring.writes(work, i), rows, len(links))
+            parts = in_turn(writes_of_all.take(part), work.chunk[part], len(links))
             for link, (writes, mine) in zip(links, parts, strict=False):
                 self.engine.give(link, LinkJob(writes, mine, self.running.done))
                 given[link.lane] = given.get(link.lane, 0) + 1
         return given
 
-    def tell_ready(self, peer: int, *, instead_of: Link | None = None) -> None:
-        """Our memory is ready for this round: over the first living link to the peer. `instead_of`
-        one that died: only if it was that one.
+    def tell(self, peer: int, kind: int, *, instead_of: Link | None = None) -> None:
+        """Say SIZES or READY of this round over the first living link to the peer. `instead_of` one
+        that died: only if it was that one.
         """
-        if self.running is None or self._ready_on.get(peer) is not instead_of:
+        run = self.running
+        if run is None or self._said.get((peer, kind)) is not instead_of:
             return
         living = self.living(peer)
         if not living:
             return
-        link = self._ready_on[peer] = living[0]
-        if error := link.signal(immediate(READY, self.round, self.running.plan.digest)):
+        link = self._said[peer, kind] = living[0]
+        parcel = None
+        if run.alone is not None:
+            parcel = run.alone.parcel(peer, kind, link.rail, self.round)
+        if error := link.signal(immediate(kind, self.round, run.digest), parcel=parcel):
             self.on_fault(link, 0, error)
 
-    def _open(self, peer: int) -> None:
-        """Let jobs to a peer start if it is ready for this round with this plan."""
+    def _has_said(self, peer: int, kind: int) -> bool:
+        """Whether a peer has said SIZES or READY of this round, with what is run here."""
         assert self.running is not None
-        round_, digest = self._ready.get(peer, (-1, 0))
-        if round_ != self.round:
-            return
-        if digest != self.running.done & 0xFFFF:
+        round_, digest = self._heard.get((peer, kind), (-1, 0))
+        if round_ == self.round and digest != self.running.done & 0xFFFF:
             raise InputError(
                 f"{self.group.names[peer]} runs another plan than this node: give all ranks the "
                 f"same file"
             )
-        for n in range(len(self.wiring.rails)):
-            for link in self.wiring.on(peer, n):
+        return round_ >= self.round
+
+    def _open(self, peer: int) -> None:
+        """Let jobs to a peer start if it is ready for this round with this plan."""
+        if self._has_said(peer, READY):
+            for link in self.wiring.to(peer):
                 link.open = True
 
     def complete(self) -> bool:
-        """Whether this round is done: all our jobs acknowledged, all that we expect seen."""
-        return (
-            self.doom is None
-            and not any(self.owed.values())
-            and not any(link.waiting for link in self.wiring.by_place.values())
-        )
+        """Whether this round is done: all our jobs and words acknowledged, all that we expect
+        seen.
+        """
+        if self.doom is not None or any(self.owed.values()):
+            return False
+        if self.running is not None and self.running.awaits is not None:
+            return False
+        if self._unfinished is None or not self._unfinished.waiting:  # the one found last first
+            links = self.wiring.by_place.values()
+            self._unfinished = next((link for link in links if link.waiting), None)
+        if self._unfinished is not None:
+            return False
+        # what was said to a peer that sends nothing back would be lost with its link
+        return not any(link.immediates for link in self._said.values())
 
     def waiting_for(self) -> str:
         """The peers that keep this round from ending."""
@@ -213,16 +269,26 @@ class Rounds:
 
     def _waited_for(self) -> list[int]:
         peers = {link.peer for link in self.wiring.by_place.values() if link.waiting}
-        return sorted(peers | {peer for peer, owed in self.owed.items() if owed})
+        lacking = self.running.lacking if self.running is not None else set()
+        return sorted(peers | lacking | {peer for peer, owed in self.owed.items() if owed})
 
     # -- what the engine tells us
 
     def on_immediate(self, link: Link, value: int) -> None:
-        """READY opens the links to a peer, DONE counts a finished job of its."""
-        if value >> 31 == READY:
-            self._ready[link.peer] = full_round(value, self.round), value & 0xFFFF
-            if self.running is not None:
+        """READY opens the links to a peer, SIZES says what comes from it, DONE counts a finished
+        job of its.
+        """
+        kind, run = value >> 30, self.running
+        if kind != DONE:
+            word = full_round(value, self.round), value & 0xFFFF
+            self._heard[link.peer, kind] = max(word, self._heard.get((link.peer, kind), word))
+            if run is None:
+                return
+            if run.awaits is None:
                 self._open(link.peer)
+            elif run.awaits == kind and self._has_said(link.peer, kind):
+                run.lacking.discard(link.peer)
+                self._advance()
             return
         link.seen += 1
         if self.running is not None and value != self.running.done:

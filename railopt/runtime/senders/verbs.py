@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from railopt.runtime.senders.verbs_run import VerbsRun
 from railopt.runtime.verbs.lib import Library
 from railopt.runtime.verbs.rails import Options
 from railopt.runtime.verbs.wiring import Wiring
+
+if TYPE_CHECKING:
+    from railopt.runtime.senders.one_node import Sizes
 
 
 class Verbs:
@@ -60,12 +63,18 @@ class Verbs:
 
     def run(self, plan: Plan, layout: Layout | None = None) -> VerbsRun:
         """Start a run; `layout` says where the chunks lie (default: packed, see Layout.packed)."""
-        if self.rounds.running is not None:
-            raise InputError("the last run is not done: wait for it before the next one")
+        self._check_idle()
         if layout is None:  # which uses all of the buffers
             check_apart(self.send, self.recv)
             layout = Layout.packed(plan.chunks, per_gpu=len(self.send) > 1)
         self.check(plan, layout)
+        return self.begin(plan, layout, plan.digest)
+
+    def begin(
+        self, plan: Plan, layout: Layout, digest: str, alone: Sizes | None = None
+    ) -> VerbsRun:
+        """Start a run of chunks that fit; see `Transfer`."""
+        self._check_idle()
         self._failback.propose()
         with self.rounds.lock:
             transfer = Transfer(
@@ -73,9 +82,15 @@ class Verbs:
                 layout,
                 time.perf_counter(),
                 plan.rail.astype(np.int64),
+                digest,
+                alone,
                 self._failover.between_runs(),
             )
             return VerbsRun(self.rounds, transfer, self.options.stall_s)
+
+    def _check_idle(self) -> None:
+        if self.rounds.running is not None:
+            raise InputError("the last run is not done: wait for it before the next one")
 
     def check(self, plan: Plan, layout: Layout) -> None:
         """Refuse a plan that does not fit this world, these rails or these buffers."""

@@ -31,12 +31,19 @@ class VerbsRun:
         self._report: Report | None = None
         for link in rounds.wiring.by_place.values():
             link.first = link.last = 0.0
+        for region in (*rounds.wiring.send, *rounds.wiring.recv):  # what nobody writes stays
+            region.fetch()
         self._next_stage()
 
     def _next_stage(self) -> None:
         self._checked = -1
         with self._rounds.lock:
             self._rounds.begin(self._transfer, self._stages.pop(0))
+
+    @property
+    def before_bytes(self) -> bool:
+        """Whether the ranks still tell each other what comes, where each node plans alone."""
+        return self._transfer.awaits is not None
 
     def poll(self) -> bool:
         """One step; whether the run is done."""
@@ -76,6 +83,8 @@ class VerbsRun:
 
     def _finish(self) -> None:
         rounds, run, rows = self._rounds, self._transfer, self._rows
+        for region in rounds.wiring.recv:
+            region.store()
         rail, size = run.rail[rows], run.plan.chunks.size[rows]
         links = rounds.wiring.by_place.values()
         dead = {link.rail for link in links} - {link.rail for link in links if link.alive}

@@ -1,9 +1,8 @@
-"""The card of a rank: what its peers must know to reach its queue pairs and its memory."""
+"""The card of a rank for a peer: what it must know to reach the queue pairs to it, and memory."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +16,13 @@ MAX_RAILS, MAX_QUEUE_PAIRS = 1 << 10, 64
 @dataclass(frozen=True)
 class Card:
     """Per rail: the device's name, where its port is reached, the (number, first packet) of its
-    queue pairs to each peer, and the key of each receive buffer. And the receive buffers, as
+    queue pairs to the peer, and the key of each receive buffer. And the receive buffers, as
     (address, bytes).
     """
 
     devices: tuple[str, ...]
     ports: tuple[Address, ...]
-    queue_pairs: tuple[dict[int, list[tuple[int, int]]], ...]
+    queue_pairs: tuple[list[tuple[int, int]], ...]
     rkeys: tuple[tuple[int, ...], ...]
     recv: tuple[tuple[int, int], ...]
 
@@ -32,10 +31,7 @@ class Card:
         return {
             "devices": list(self.devices),
             "ports": [address_list(port) for port in self.ports],
-            "queue_pairs": [
-                {str(peer): [list(pair) for pair in own] for peer, own in pairs.items()}
-                for pairs in self.queue_pairs
-            ],
+            "queue_pairs": [[list(pair) for pair in pairs] for pairs in self.queue_pairs],
             "rkeys": [list(keys) for keys in self.rkeys],
             "recv": [list(buffer) for buffer in self.recv],
         }
@@ -106,16 +102,11 @@ def read_address(value: Any) -> Address:
     )
 
 
-def _pairs(value: Any) -> dict[int, list[tuple[int, int]]]:
-    if not isinstance(value, Mapping) or not all(peer.isdecimal() for peer in value):
-        raise ValueError("expected the queue pairs of each peer")
-    return {
-        int(peer): [
-            (read_number(number, 24), read_number(psn, 24))
-            for number, psn in read_list(pairs, MAX_QUEUE_PAIRS)
-        ]
-        for peer, pairs in value.items()
-    }
+def _pairs(value: Any) -> list[tuple[int, int]]:
+    return [
+        (read_number(number, 24), read_number(psn, 24))
+        for number, psn in read_list(value, MAX_QUEUE_PAIRS)
+    ]
 
 
 def _buffer(value: Any) -> tuple[int, int]:

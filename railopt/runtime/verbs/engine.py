@@ -21,6 +21,7 @@ from railopt.runtime.verbs.work import (
     KIND_RECV,
     KIND_WRITE,
     ImmRing,
+    Parcel,
     Receives,
     WriteRing,
     Writes,
@@ -157,11 +158,11 @@ class Link:
                     return error
         return 0
 
-    def signal(self, value: int, job: LinkJob | None = None) -> int:
+    def signal(self, value: int, job: LinkJob | None = None, parcel: Parcel | None = None) -> int:
         """Post one immediate now: errno or 0."""
         if self.immediates == self.imms.slots:
             return errno.ENOMEM
-        error = self.imms.post(self._immediate, value)
+        error = self.imms.post(self._immediate, value, parcel)
         if not error:
             self._immediate = (self._immediate + 1) % self.imms.slots
             self.immediates += 1
@@ -199,7 +200,7 @@ class Engine:
     def __init__(self, cqs: list[Cq], watcher: Watcher) -> None:
         self.cqs, self.watcher = cqs, watcher
         self.links: list[Link] = []
-        self.active: list[Link] = []  # links with jobs to post
+        self.active: dict[Link, None] = {}  # links with jobs to post, in their order
         self._columns = [
             (cq.wc["wr_id"], cq.wc["status"], cq.wc["imm_data"].view(">u4")) for cq in cqs
         ]
@@ -209,8 +210,7 @@ class Engine:
     def give(self, link: Link, job: LinkJob) -> None:
         """Add a job to a link."""
         link.give(job)
-        if link not in self.active:
-            self.active.append(link)
+        self.active[link] = None
 
     def sweep(self) -> bool:
         """Post what fits and take what has completed: whether anything happened."""
@@ -221,7 +221,7 @@ class Engine:
             busy |= link.lists + link.immediates != before
             if error:
                 self._faults.append((link, 0, error))
-        self.active = [link for link in self.active if link.jobs and link.alive]
+        self.active = {link: None for link in self.active if link.jobs and link.alive}
         for rail in range(len(self.cqs)):
             busy |= self.drain(rail, once=True)
         if self._faults:

@@ -25,12 +25,11 @@ _HINTS = {
     (
         "ibv_reg_mr",
         errno_names.EFAULT,
-    ): "the address range is not mapped memory of this process; CUDA memory needs "
-    "the nvidia-peermem module",
+    ): "the address range is not mapped memory of this process",
     ("ibv_open_device", errno_names.EPERM): "the user may not open /dev/infiniband/uverbs*",
 }
 
-_P, _I, _U8 = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint8
+_P, _I, _U8, _U64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint8, ctypes.c_uint64
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "ibv_get_device_list": (ctypes.POINTER(_P), (ctypes.POINTER(_I),)),
     "ibv_free_device_list": (None, (ctypes.POINTER(_P),)),
@@ -42,6 +41,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "ibv_alloc_pd": (_P, (_P,)),
     "ibv_dealloc_pd": (_I, (_P,)),
     "ibv_reg_mr": (_P, (_P, _P, ctypes.c_size_t, _I)),
+    "ibv_reg_dmabuf_mr": (_P, (_P, _U64, ctypes.c_size_t, _U64, _I, _I)),
     "ibv_dereg_mr": (_I, (_P,)),
     "ibv_create_cq": (_P, (_P, _I, _P, _P, _I)),
     "ibv_destroy_cq": (_I, (_P,)),

@@ -233,15 +233,24 @@ class Pd(Owner):
 
 class Mr(Owner):
     """Registered memory: `address`, `length` bytes, its keys; holds `keep` until it is
-    deregistered.
+    deregistered. `dmabuf` is a file descriptor of memory of a device, and where the bytes begin.
     """
 
     def __init__(
-        self, pd: Pd, address: int, length: int, keep: object = None, access: int = REMOTE_WRITE
+        self,
+        pd: Pd,
+        address: int,
+        length: int,
+        keep: object = None,
+        access: int = REMOTE_WRITE,
+        dmabuf: tuple[int, int] | None = None,
     ) -> None:
-        pointer = check_pointer(
-            pd.lib.ibv_reg_mr(pd.pointer, address, length, access), "ibv_reg_mr"
-        )
+        if dmabuf is None:
+            verb, made = "ibv_reg_mr", pd.lib.ibv_reg_mr(pd.pointer, address, length, access)
+        else:
+            verb, (fd, offset) = "ibv_reg_dmabuf_mr", dmabuf
+            made = pd.lib.ibv_reg_dmabuf_mr(pd.pointer, offset, length, address, fd, access)
+        pointer = check_pointer(made, verb)
         super().__init__(pd.lib, pointer, pd)
         self.address, self.length, self._keep = address, length, keep
         self.lkey = read_u32(pointer, "ibv_mr", "lkey")

@@ -6,16 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-import numpy as np
-
 from railopt.base.errors import BackendError, InputError
 from railopt.base.units import INT64_MAX
-from railopt.runtime.payload.memory import Memory
-from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.card import MAX_QUEUE_PAIRS
 from railopt.runtime.verbs.engine import IMM_SLOTS, RECV_DEPTH
 from railopt.runtime.verbs.lib import Library
-from railopt.runtime.verbs.objects import Address, Cq, Device, Mr, Patience, Pd, Qp, open_device
+from railopt.runtime.verbs.objects import Address, Cq, Device, Patience, Pd, Qp, open_device
 
 MTUS = (256, 512, 1024, 2048, 4096)
 MAX_DEPTH = 1 << 16
@@ -111,9 +107,7 @@ class Options:
 
 
 class Rail:
-    """One open device: its completion queue, protection domain, memory keys and queue pairs by
-    (peer, number).
-    """
+    """One open device: its completion queue, protection domain, queue pairs by (peer, number)."""
 
     def __init__(
         self,
@@ -136,8 +130,6 @@ class Rail:
         except BaseException:
             self.device.close()
             raise
-        self.send_keys = np.zeros(0, np.uint32)
-        self.recv_keys: list[int] = []
 
     def located(self) -> Address:
         """Where the port is reached now; BackendError if it is not active."""
@@ -152,11 +144,3 @@ class Rail:
     def queue_pair(self) -> Qp:
         """A new queue pair on the rail's completion queue, not connected."""
         return Qp(self.pd, self.cq, self._depth, RECV_DEPTH)
-
-    def register(self, send: Sequence[Memory], recv: Sequence[Memory]) -> None:
-        """Register the buffers: once a rail."""
-        local = s.IBV_ACCESS_LOCAL_WRITE
-        self.send_keys = np.array(
-            [Mr(self.pd, m.address, m.length, m, local).lkey for m in send], np.uint32
-        )
-        self.recv_keys = [Mr(self.pd, m.address, m.length, m).rkey for m in recv]

@@ -7,147 +7,46 @@ compiled offsetof probe on x86_64-linux-gnu.
 import numpy as np
 
 LAYOUTS: dict[str, tuple[int, dict[str, tuple[str, int]]]] = {
-    "ibv_context": (328, {
-        "device": ("u8", 0),
-        "ops": ("V256", 8),
-        "cmd_fd": ("i4", 264),
-        "async_fd": ("i4", 268),
-        "num_comp_vectors": ("i4", 272),
-    }),
-    "ibv_context_ops": (256, {
-        "poll_cq": ("u8", 88),
-        "req_notify_cq": ("u8", 96),
-        "post_send": ("u8", 200),
-        "post_recv": ("u8", 208),
-    }),
-    "ibv_device": (664, {
-        "node_type": ("i4", 16),
-        "transport_type": ("i4", 20),
-        "name": ("V64", 24),
-        "dev_name": ("V64", 88),
-    }),
-    "ibv_pd": (16, {
-        "context": ("u8", 0),
-        "handle": ("u4", 8),
-    }),
-    "ibv_mr": (48, {
-        "context": ("u8", 0),
-        "pd": ("u8", 8),
-        "addr": ("u8", 16),
-        "length": ("u8", 24),
-        "handle": ("u4", 32),
-        "lkey": ("u4", 36),
-        "rkey": ("u4", 40),
-    }),
-    "ibv_cq": (128, {
-        "context": ("u8", 0),
-        "channel": ("u8", 8),
-        "cq_context": ("u8", 16),
-        "handle": ("u4", 24),
-        "cqe": ("i4", 28),
-    }),
-    "ibv_qp": (160, {
-        "context": ("u8", 0),
-        "qp_context": ("u8", 8),
-        "pd": ("u8", 16),
-        "send_cq": ("u8", 24),
-        "recv_cq": ("u8", 32),
-        "srq": ("u8", 40),
-        "handle": ("u4", 48),
-        "qp_num": ("u4", 52),
-        "state": ("u4", 56),
-        "qp_type": ("u4", 60),
-    }),
-    "ibv_sge": (16, {
-        "addr": ("u8", 0),
-        "length": ("u4", 8),
-        "lkey": ("u4", 12),
-    }),
-    "ibv_send_wr": (128, {
-        "wr_id": ("u8", 0),
-        "next": ("u8", 8),
-        "sg_list": ("u8", 16),
-        "num_sge": ("i4", 24),
-        "opcode": ("u4", 28),
-        "send_flags": ("u4", 32),
-        "imm_data": ("u4", 36),
-        "remote_addr": ("u8", 40),
-        "rkey": ("u4", 48),
-    }),
-    "ibv_recv_wr": (32, {
-        "wr_id": ("u8", 0),
-        "next": ("u8", 8),
-        "sg_list": ("u8", 16),
-        "num_sge": ("i4", 24),
-    }),
-    "ibv_wc": (48, {
-        "wr_id": ("u8", 0),
-        "status": ("u4", 8),
-        "opcode": ("u4", 12),
-        "vendor_err": ("u4", 16),
-        "byte_len": ("u4", 20),
-        "imm_data": ("u4", 24),
-        "qp_num": ("u4", 28),
-        "src_qp": ("u4", 32),
-        "wc_flags": ("u4", 36),
-    }),
-    "ibv_qp_init_attr": (64, {
-        "qp_context": ("u8", 0),
-        "send_cq": ("u8", 8),
-        "recv_cq": ("u8", 16),
-        "srq": ("u8", 24),
-        "max_send_wr": ("u4", 32),
-        "max_recv_wr": ("u4", 36),
-        "max_send_sge": ("u4", 40),
-        "max_recv_sge": ("u4", 44),
-        "max_inline_data": ("u4", 48),
-        "qp_type": ("u4", 52),
-        "sq_sig_all": ("i4", 56),
-    }),
-    "ibv_qp_attr": (144, {
-        "qp_state": ("u4", 0),
-        "path_mtu": ("u4", 8),
-        "rq_psn": ("u4", 20),
-        "sq_psn": ("u4", 24),
-        "dest_qp_num": ("u4", 28),
-        "qp_access_flags": ("u4", 32),
-        "dgid": ("V16", 56),
-        "flow_label": ("u4", 72),
-        "sgid_index": ("u1", 76),
-        "hop_limit": ("u1", 77),
-        "traffic_class": ("u1", 78),
-        "dlid": ("u2", 80),
-        "sl": ("u1", 82),
-        "src_path_bits": ("u1", 83),
-        "is_global": ("u1", 85),
-        "ah_port_num": ("u1", 86),
-        "pkey_index": ("u2", 120),
-        "max_rd_atomic": ("u1", 126),
-        "max_dest_rd_atomic": ("u1", 127),
-        "min_rnr_timer": ("u1", 128),
-        "port_num": ("u1", 129),
-        "timeout": ("u1", 130),
-        "retry_cnt": ("u1", 131),
-        "rnr_retry": ("u1", 132),
-    }),
-    "ibv_port_attr": (52, {
-        "state": ("u4", 0),
-        "max_mtu": ("u4", 4),
-        "active_mtu": ("u4", 8),
-        "gid_tbl_len": ("i4", 12),
-        "max_msg_sz": ("u4", 20),
-        "lid": ("u2", 34),
-        "sm_lid": ("u2", 36),
-        "lmc": ("u1", 38),
-        "active_width": ("u1", 43),
-        "active_speed": ("u1", 44),
-        "phys_state": ("u1", 45),
-        "link_layer": ("u1", 46),
-    }),
-    "ibv_async_event": (16, {
-        "element": ("u8", 0),
-        "event_type": ("u4", 8),
-    }),
+    "ibv_context": (328, {"device": ("u8", 0), "ops": ("V256", 8), "cmd_fd": ("i4", 264),
+        "async_fd": ("i4", 268), "num_comp_vectors": ("i4", 272)}),
+    "ibv_context_ops": (256, {"poll_cq": ("u8", 88), "req_notify_cq": ("u8", 96),
+        "post_send": ("u8", 200), "post_recv": ("u8", 208)}),
+    "ibv_device": (664, {"node_type": ("i4", 16), "transport_type": ("i4", 20), "name": ("V64", 24),
+        "dev_name": ("V64", 88)}),
+    "ibv_pd": (16, {"context": ("u8", 0), "handle": ("u4", 8)}),
+    "ibv_mr": (48, {"context": ("u8", 0), "pd": ("u8", 8), "addr": ("u8", 16), "length": ("u8", 24),
+        "handle": ("u4", 32), "lkey": ("u4", 36), "rkey": ("u4", 40)}),
+    "ibv_cq": (128, {"context": ("u8", 0), "channel": ("u8", 8), "cq_context": ("u8", 16),
+        "handle": ("u4", 24), "cqe": ("i4", 28)}),
+    "ibv_qp": (160, {"context": ("u8", 0), "qp_context": ("u8", 8), "pd": ("u8", 16),
+        "send_cq": ("u8", 24), "recv_cq": ("u8", 32), "srq": ("u8", 40), "handle": ("u4", 48),
+        "qp_num": ("u4", 52), "state": ("u4", 56), "qp_type": ("u4", 60)}),
+    "ibv_sge": (16, {"addr": ("u8", 0), "length": ("u4", 8), "lkey": ("u4", 12)}),
+    "ibv_send_wr": (128, {"wr_id": ("u8", 0), "next": ("u8", 8), "sg_list": ("u8", 16),
+        "num_sge": ("i4", 24), "opcode": ("u4", 28), "send_flags": ("u4", 32),
+        "imm_data": ("u4", 36), "remote_addr": ("u8", 40), "rkey": ("u4", 48)}),
+    "ibv_recv_wr": (32, {"wr_id": ("u8", 0), "next": ("u8", 8), "sg_list": ("u8", 16),
+        "num_sge": ("i4", 24)}),
+    "ibv_wc": (48, {"wr_id": ("u8", 0), "status": ("u4", 8), "opcode": ("u4", 12),
+        "vendor_err": ("u4", 16), "byte_len": ("u4", 20), "imm_data": ("u4", 24),
+        "qp_num": ("u4", 28), "src_qp": ("u4", 32), "wc_flags": ("u4", 36)}),
+    "ibv_qp_init_attr": (64, {"qp_context": ("u8", 0), "send_cq": ("u8", 8), "recv_cq": ("u8", 16),
+        "srq": ("u8", 24), "max_send_wr": ("u4", 32), "max_recv_wr": ("u4", 36),
+        "max_send_sge": ("u4", 40), "max_recv_sge": ("u4", 44), "max_inline_data": ("u4", 48),
+        "qp_type": ("u4", 52), "sq_sig_all": ("i4", 56)}),
+    "ibv_qp_attr": (144, {"qp_state": ("u4", 0), "path_mtu": ("u4", 8), "rq_psn": ("u4", 20),
+        "sq_psn": ("u4", 24), "dest_qp_num": ("u4", 28), "qp_access_flags": ("u4", 32),
+        "dgid": ("V16", 56), "flow_label": ("u4", 72), "sgid_index": ("u1", 76),
+        "hop_limit": ("u1", 77), "traffic_class": ("u1", 78), "dlid": ("u2", 80), "sl": ("u1", 82),
+        "src_path_bits": ("u1", 83), "is_global": ("u1", 85), "ah_port_num": ("u1", 86),
+        "pkey_index": ("u2", 120), "max_rd_atomic": ("u1", 126), "max_dest_rd_atomic": ("u1", 127),
+        "min_rnr_timer": ("u1", 128), "port_num": ("u1", 129), "timeout": ("u1", 130),
+        "retry_cnt": ("u1", 131), "rnr_retry": ("u1", 132)}),
+    "ibv_port_attr": (52, {"state": ("u4", 0), "max_mtu": ("u4", 4), "active_mtu": ("u4", 8),
+        "gid_tbl_len": ("i4", 12), "max_msg_sz": ("u4", 20), "lid": ("u2", 34),
+        "sm_lid": ("u2", 36), "lmc": ("u1", 38), "active_width": ("u1", 43),
+        "active_speed": ("u1", 44), "phys_state": ("u1", 45), "link_layer": ("u1", 46)}),
+    "ibv_async_event": (16, {"element": ("u8", 0), "event_type": ("u4", 8)}),
 }
 """struct -> (bytes, {field: (numpy format, offset)})."""
 
@@ -162,86 +61,27 @@ def dtype(struct: str) -> np.dtype[np.void]:
 IBV_WC_SUCCESS = 0
 IBV_WC_LOC_LEN_ERR = 1
 IBV_WC_LOC_QP_OP_ERR = 2
-IBV_WC_LOC_EEC_OP_ERR = 3
 IBV_WC_LOC_PROT_ERR = 4
 IBV_WC_WR_FLUSH_ERR = 5
 IBV_WC_MW_BIND_ERR = 6
-IBV_WC_BAD_RESP_ERR = 7
 IBV_WC_LOC_ACCESS_ERR = 8
-IBV_WC_REM_INV_REQ_ERR = 9
 IBV_WC_REM_ACCESS_ERR = 10
-IBV_WC_REM_OP_ERR = 11
 IBV_WC_RETRY_EXC_ERR = 12
 IBV_WC_RNR_RETRY_EXC_ERR = 13
-IBV_WC_LOC_RDD_VIOL_ERR = 14
-IBV_WC_REM_INV_RD_REQ_ERR = 15
-IBV_WC_REM_ABORT_ERR = 16
-IBV_WC_INV_EECN_ERR = 17
-IBV_WC_INV_EEC_STATE_ERR = 18
-IBV_WC_FATAL_ERR = 19
-IBV_WC_RESP_TIMEOUT_ERR = 20
-IBV_WC_GENERAL_ERR = 21
-IBV_WC_TM_ERR = 22
-IBV_WC_TM_RNDV_INCOMPLETE = 23
-IBV_WC_SEND = 0
 IBV_WC_RDMA_WRITE = 1
-IBV_WC_RDMA_READ = 2
-IBV_WC_COMP_SWAP = 3
-IBV_WC_FETCH_ADD = 4
-IBV_WC_BIND_MW = 5
-IBV_WC_LOCAL_INV = 6
-IBV_WC_TSO = 7
-IBV_WC_ATOMIC_WRITE = 9
-IBV_WC_RECV = 128
 IBV_WC_RECV_RDMA_WITH_IMM = 129
-IBV_WC_TM_ADD = 130
-IBV_WC_TM_DEL = 131
-IBV_WC_TM_SYNC = 132
-IBV_WC_TM_RECV = 133
-IBV_WC_TM_NO_TAG = 134
-IBV_WC_DRIVER1 = 135
-IBV_WC_DRIVER2 = 136
-IBV_WC_DRIVER3 = 137
 IBV_WR_RDMA_WRITE = 0
 IBV_WR_RDMA_WRITE_WITH_IMM = 1
-IBV_WR_SEND = 2
-IBV_WR_SEND_WITH_IMM = 3
-IBV_WR_RDMA_READ = 4
-IBV_WR_ATOMIC_CMP_AND_SWP = 5
-IBV_WR_ATOMIC_FETCH_AND_ADD = 6
-IBV_WR_LOCAL_INV = 7
-IBV_WR_BIND_MW = 8
-IBV_WR_SEND_WITH_INV = 9
-IBV_WR_TSO = 10
-IBV_WR_DRIVER1 = 11
-IBV_WR_ATOMIC_WRITE = 15
-IBV_SEND_FENCE = 1
 IBV_SEND_SIGNALED = 2
-IBV_SEND_SOLICITED = 4
-IBV_SEND_INLINE = 8
-IBV_SEND_IP_CSUM = 16
 IBV_QPT_RC = 2
-IBV_QPT_UC = 3
-IBV_QPT_UD = 4
-IBV_QPT_RAW_PACKET = 8
-IBV_QPT_XRC_SEND = 9
-IBV_QPT_XRC_RECV = 10
-IBV_QPT_DRIVER = 255
-IBV_QPS_RESET = 0
 IBV_QPS_INIT = 1
 IBV_QPS_RTR = 2
 IBV_QPS_RTS = 3
-IBV_QPS_SQD = 4
-IBV_QPS_SQE = 5
 IBV_QPS_ERR = 6
-IBV_QPS_UNKNOWN = 7
 IBV_QP_STATE = 1
-IBV_QP_CUR_STATE = 2
-IBV_QP_EN_SQD_ASYNC_NOTIFY = 4
 IBV_QP_ACCESS_FLAGS = 8
 IBV_QP_PKEY_INDEX = 16
 IBV_QP_PORT = 32
-IBV_QP_QKEY = 64
 IBV_QP_AV = 128
 IBV_QP_PATH_MTU = 256
 IBV_QP_TIMEOUT = 512
@@ -249,82 +89,25 @@ IBV_QP_RETRY_CNT = 1024
 IBV_QP_RNR_RETRY = 2048
 IBV_QP_RQ_PSN = 4096
 IBV_QP_MAX_QP_RD_ATOMIC = 8192
-IBV_QP_ALT_PATH = 16384
 IBV_QP_MIN_RNR_TIMER = 32768
 IBV_QP_SQ_PSN = 65536
 IBV_QP_MAX_DEST_RD_ATOMIC = 131072
-IBV_QP_PATH_MIG_STATE = 262144
-IBV_QP_CAP = 524288
 IBV_QP_DEST_QPN = 1048576
-IBV_QP_RATE_LIMIT = 33554432
 IBV_ACCESS_LOCAL_WRITE = 1
 IBV_ACCESS_REMOTE_WRITE = 2
-IBV_ACCESS_REMOTE_READ = 4
-IBV_ACCESS_REMOTE_ATOMIC = 8
-IBV_ACCESS_MW_BIND = 16
-IBV_ACCESS_ZERO_BASED = 32
-IBV_ACCESS_ON_DEMAND = 64
-IBV_ACCESS_HUGETLB = 128
-IBV_ACCESS_RELAXED_ORDERING = 1048576
-IBV_PORT_NOP = 0
 IBV_PORT_DOWN = 1
-IBV_PORT_INIT = 2
-IBV_PORT_ARMED = 3
 IBV_PORT_ACTIVE = 4
-IBV_PORT_ACTIVE_DEFER = 5
-IBV_MTU_256 = 1
-IBV_MTU_512 = 2
-IBV_MTU_1024 = 3
-IBV_MTU_2048 = 4
 IBV_MTU_4096 = 5
-IBV_EVENT_CQ_ERR = 0
-IBV_EVENT_QP_FATAL = 1
-IBV_EVENT_QP_REQ_ERR = 2
-IBV_EVENT_QP_ACCESS_ERR = 3
-IBV_EVENT_COMM_EST = 4
-IBV_EVENT_SQ_DRAINED = 5
-IBV_EVENT_PATH_MIG = 6
-IBV_EVENT_PATH_MIG_ERR = 7
-IBV_EVENT_DEVICE_FATAL = 8
-IBV_EVENT_PORT_ACTIVE = 9
-IBV_EVENT_PORT_ERR = 10
-IBV_EVENT_LID_CHANGE = 11
-IBV_EVENT_PKEY_CHANGE = 12
-IBV_EVENT_SM_CHANGE = 13
-IBV_EVENT_SRQ_ERR = 14
-IBV_EVENT_SRQ_LIMIT_REACHED = 15
-IBV_EVENT_QP_LAST_WQE_REACHED = 16
-IBV_EVENT_CLIENT_REREGISTER = 17
-IBV_EVENT_GID_CHANGE = 18
-IBV_EVENT_WQ_FATAL = 19
 IBV_LINK_LAYER_UNSPECIFIED = 0
 IBV_LINK_LAYER_INFINIBAND = 1
 IBV_LINK_LAYER_ETHERNET = 2
 
 WC_STATUS: dict[int, str] = {
-    0: "SUCCESS",
-    1: "LOC_LEN_ERR",
-    2: "LOC_QP_OP_ERR",
-    3: "LOC_EEC_OP_ERR",
-    4: "LOC_PROT_ERR",
-    5: "WR_FLUSH_ERR",
-    6: "MW_BIND_ERR",
-    7: "BAD_RESP_ERR",
-    8: "LOC_ACCESS_ERR",
-    9: "REM_INV_REQ_ERR",
-    10: "REM_ACCESS_ERR",
-    11: "REM_OP_ERR",
-    12: "RETRY_EXC_ERR",
-    13: "RNR_RETRY_EXC_ERR",
-    14: "LOC_RDD_VIOL_ERR",
-    15: "REM_INV_RD_REQ_ERR",
-    16: "REM_ABORT_ERR",
-    17: "INV_EECN_ERR",
-    18: "INV_EEC_STATE_ERR",
-    19: "FATAL_ERR",
-    20: "RESP_TIMEOUT_ERR",
-    21: "GENERAL_ERR",
-    22: "TM_ERR",
-    23: "TM_RNDV_INCOMPLETE",
+    0: "SUCCESS", 1: "LOC_LEN_ERR", 2: "LOC_QP_OP_ERR", 3: "LOC_EEC_OP_ERR", 4: "LOC_PROT_ERR",
+        5: "WR_FLUSH_ERR", 6: "MW_BIND_ERR", 7: "BAD_RESP_ERR", 8: "LOC_ACCESS_ERR",
+        9: "REM_INV_REQ_ERR", 10: "REM_ACCESS_ERR", 11: "REM_OP_ERR", 12: "RETRY_EXC_ERR",
+        13: "RNR_RETRY_EXC_ERR", 14: "LOC_RDD_VIOL_ERR", 15: "REM_INV_RD_REQ_ERR",
+        16: "REM_ABORT_ERR", 17: "INV_EECN_ERR", 18: "INV_EEC_STATE_ERR", 19: "FATAL_ERR",
+        20: "RESP_TIMEOUT_ERR", 21: "GENERAL_ERR", 22: "TM_ERR", 23: "TM_RNDV_INCOMPLETE",
 }
 """Completion status -> its name."""

@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 from railopt.base.errors import BackendError
 from railopt.runtime.payload.layout import WriteList
-from railopt.runtime.payload.memory import Memory, memory_of
+from railopt.runtime.payload.memory import Memory
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.verbs import devices
+from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.card import Card
 from railopt.runtime.verbs.engine import Link
 from railopt.runtime.verbs.lib import Library, VerbsError, libibverbs
 from railopt.runtime.verbs.objects import Address, Qp
 from railopt.runtime.verbs.rails import Options, Rail
+from railopt.runtime.verbs.regions import Region, registered
 from railopt.runtime.verbs.work import Writes
-
-_EMPTY = bytearray(4096)
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Wiring:
     links     by their index, those that are being tried included; `by_place` has the link that is
               in force of each (peer, lane), in their order: lane = rail * queue pairs per rail + k
     peers     rank -> its receive memory
+    send, recv  this rank's buffers
     """
 
     def __init__(
@@ -56,43 +57,52 @@ class Wiring:
         self.links: list[Link] = []
         self._spare: list[int] = []  # indices of links that are gone
         self.peers: dict[int, Peer] = {}
-        self._send = np.array([m.address for m in send], np.uint64)
+        self.send: list[Region] = []
+        self.recv: list[Region] = []
         others = [rank for rank in range(group.size) if rank != group.rank]
-        send, recv = ([_registrable(m) for m in side] for side in (send, recv))
         try:
             for name in names:
                 rail = Rail(lib or libibverbs(), name, others, options, devices.is_roce_v2)
                 self.rails.append(rail)
-                rail.register(send, recv)
-            self._connect(recv)
+            local = s.IBV_ACCESS_LOCAL_WRITE
+            self.send = [registered(self.rails, memory, local) for memory in send]
+            self.recv = [registered(self.rails, memory) for memory in recv]
+            self._connect()
         except BaseException:
             self.close()
             raise
         self.by_place = {(link.peer, link.lane): link for link in self.links}
+        self._to: dict[int, list[Link]] = {}  # a peer's links in the order of their lanes
+        for link in self.links:
+            self._to.setdefault(link.peer, []).append(link)
 
-    def _connect(self, recv: Sequence[Memory]) -> None:
+    def _connect(self) -> None:
         """Exchange cards and bring every queue pair up."""
         group = self.group
-        for rank, data in enumerate(group.exchange(self._card(recv).as_dict())):
-            if rank != group.rank:
-                self._connect_peer(rank, Card.from_dict(data, group.names[rank]))
+        others = [rank for rank in range(group.size) if rank != group.rank]
+        mine = {rank: self._card(rank).as_dict() for rank in others}
+        told = group.exchange([mine.get(rank) for rank in range(group.size)])
+        cards = {rank: Card.from_dict(told[rank], group.names[rank]) for rank in others}
+        most = max((len(card.recv) for card in cards.values()), default=1)
+        self._send = np.array([region.memory.address for region in self.send], np.uint64)
+        keys = [[region.rails[n].lkey for region in self.send] for n in range(len(self.rails))]
+        self._send_keys = np.array(keys, np.uint32)
+        self._address = np.zeros((group.size, most), np.uint64)
+        self._rkeys = np.zeros((group.size, len(self.rails), most), np.uint32)
+        for rank, card in cards.items():
+            self._connect_peer(rank, card)
         group.allgather("connected")
 
-    def _card(self, recv: Sequence[Memory]) -> Card:
+    def _card(self, peer: int) -> Card:
+        """For one peer."""
+        lanes = range(self.options.queue_pairs)
         return Card(
             tuple(r.device.name for r in self.rails),
             tuple(r.address for r in self.rails),
-            tuple(self._numbers(rail) for rail in self.rails),
-            tuple(tuple(r.recv_keys) for r in self.rails),
-            tuple((m.address, m.length) for m in recv),
+            tuple([(r.qps[peer, k].number, r.qps[peer, k].psn) for k in lanes] for r in self.rails),
+            tuple(tuple(r.rails[n].rkey for r in self.recv) for n in range(len(self.rails))),
+            tuple((r.memory.address, r.memory.length) for r in self.recv),
         )
-
-    def _numbers(self, rail: Rail) -> dict[int, list[tuple[int, int]]]:
-        """(number, first packet) of a rail's queue pairs to each peer."""
-        found: dict[int, list[tuple[int, int]]] = {}
-        for (peer, _), qp in rail.qps.items():
-            found.setdefault(peer, []).append((qp.number, qp.psn))
-        return found
 
     def _connect_peer(self, rank: int, card: Card) -> None:
         name = self.group.names[rank]
@@ -101,11 +111,10 @@ class Wiring:
                 f"{name} has {len(card.devices)} rails ({', '.join(card.devices)}), this node has "
                 f"{len(self.rails)}"
             )
-        self.peers[rank] = Peer(
-            np.array([address for address, _ in card.recv], np.uint64),
-            [length for _, length in card.recv],
-            np.array(card.rkeys, np.uint32),
-        )
+        buffers = len(card.recv)
+        address, rkey = self._address[rank, :buffers], self._rkeys[rank, :, :buffers]
+        address[:], rkey[:] = [start for start, _ in card.recv], card.rkeys
+        self.peers[rank] = Peer(address, [length for _, length in card.recv], rkey)
         for n, rail in enumerate(self.rails):
             there = card.ports[n]
             if there.ethernet != rail.address.ethernet:
@@ -113,7 +122,7 @@ class Wiring:
                     f"rail {n} is {'RoCE' if rail.address.ethernet else 'InfiniBand'} here and not "
                     f"at {name}: check --ib-dev"
                 )
-            pairs, mine = card.queue_pairs[n].get(self.group.rank, []), self.options.queue_pairs
+            pairs, mine = card.queue_pairs[n], self.options.queue_pairs
             if len(pairs) != mine:
                 raise BackendError(
                     f"{name} has {len(pairs)} queue pairs for this node on rail {n}, this node has "
@@ -150,7 +159,7 @@ class Wiring:
 
     def put(self, link: Link) -> None:
         """Bring a link into force."""
-        self.by_place[link.peer, link.lane] = link
+        self.by_place[link.peer, link.lane] = self._to[link.peer][link.lane] = link
         k = link.lane % self.options.queue_pairs
         self.rails[link.rail].qps[link.peer, k] = link.qp
 
@@ -168,24 +177,28 @@ class Wiring:
 
     def living(self, peer: int) -> list[Link]:
         """Links to a peer that live, in rail order."""
-        return [link for n in range(len(self.rails)) for link in self.on(peer, n) if link.alive]
+        return [link for link in self._to[peer] if link.alive]
 
     def on(self, peer: int, rail: int) -> list[Link]:
         """The links in force to a peer on one rail."""
         each = self.options.queue_pairs
-        return [self.by_place[peer, lane] for lane in range(rail * each, (rail + 1) * each)]
+        return self._to[peer][rail * each : (rail + 1) * each]
 
-    def writes(self, work: WriteList, link: int) -> Writes:
-        """The requests of link number `link` of a list of writes, with addresses and keys."""
-        part = slice(int(work.starts[link]), int(work.starts[link + 1]))
-        peer, rail = self.peers[int(work.peer[link])], int(work.rail[link])
-        local, remote = work.local_buffer[part], work.remote_buffer[part]
+    def to(self, peer: int) -> list[Link]:
+        """The links in force to a peer."""
+        return self._to[peer]
+
+    def writes(self, work: WriteList) -> Writes:
+        """The requests of a list of writes, with addresses and keys."""
+        of_link = np.repeat(np.arange(len(work.peer)), np.diff(work.starts))
+        peer, rail = work.peer[of_link], work.rail[of_link]
+        local, remote = work.local_buffer, work.remote_buffer
         return Writes(
-            self._send[local] + work.local_offset[part].astype(np.uint64),
-            peer.address[remote] + work.remote_offset[part].astype(np.uint64),
-            work.length[part].astype(np.uint32),
-            self.rails[rail].send_keys[local],
-            peer.rkey[rail, remote],
+            self._send[local] + work.local_offset.astype(np.uint64),
+            self._address[peer, remote] + work.remote_offset.astype(np.uint64),
+            work.length.astype(np.uint32),
+            self._send_keys[rail, local],
+            self._rkeys[peer, rail, remote],
         )
 
     def close(self) -> None:
@@ -199,8 +212,3 @@ class Wiring:
                 qp.close()  # before the memory that it may still read or write
         for rail in self.rails:
             rail.device.close()
-
-
-def _registrable(memory: Memory) -> Memory:
-    """Drivers refuse empty regions: a node that only sends still registers a page."""
-    return memory if memory.length else memory_of(_EMPTY, writable=True)

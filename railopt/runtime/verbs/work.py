@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import errno
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,8 +49,8 @@ class Writes:
     def __len__(self) -> int:
         return len(self.local)
 
-    def take(self, rows: npt.NDArray[np.bool_]) -> Writes:
-        """The requests of a mask."""
+    def take(self, rows: npt.NDArray[np.bool_] | slice) -> Writes:
+        """The requests of a mask or a slice."""
         return Writes(
             self.local[rows],
             self.remote[rows],
@@ -132,30 +133,50 @@ class WriteRing:
         self._cut[slot] = count
 
 
+class Parcel(NamedTuple):
+    """Bytes that travel with an immediate: local and remote address, bytes, the two keys."""
+
+    local: int
+    remote: int
+    length: int
+    lkey: int
+    rkey: int
+
+
 class ImmRing:
-    """Empty WRITE_WITH_IMMs on one queue pair: they tell the receiver that all writes before them
-    have landed.
+    """WRITE_WITH_IMMs on one queue pair, empty or with a parcel: they tell the receiver that all
+    writes before them have landed.
     """
 
     def __init__(self, qp: Qp, slots: int, wr_id: int, remote: int, rkey: int) -> None:
         self.slots = slots
-        self.wr = np.zeros(slots, SEND_WR)
+        self.wr, self.sge = np.zeros(slots, SEND_WR), np.zeros(slots, SGE)
         self.wr["wr_id"], self.wr["opcode"] = wr_id, s.IBV_WR_RDMA_WRITE_WITH_IMM
         self.wr["send_flags"] = s.IBV_SEND_SIGNALED
+        self.wr["sg_list"] = self.sge.ctypes.data + np.arange(slots, dtype=np.uint64) * SGE.itemsize
         self.wr["remote_addr"], self.wr["rkey"] = remote, rkey
         self._imm = self.wr["imm_data"].view(">u4")
+        self._empty = Parcel(0, remote, 0, 0, rkey)
         self._at = [
             ctypes.c_void_p(self.wr.ctypes.data + i * SEND_WR.itemsize) for i in range(slots)
         ]
         self._bad = ctypes.c_void_p()
         self._post, self._qp, self._bad_at = qp.device.post_send, qp, ctypes.addressof(self._bad)
 
-    def post(self, slot: int, value: int) -> int:
+    def post(self, slot: int, value: int, parcel: Parcel | None = None) -> int:
         """Post one with the 32-bit `value`: errno or 0."""
         self._imm[slot] = value
+        if parcel is not None or self.wr["num_sge"][slot]:
+            self._load(slot, parcel)
         if not self._qp.pointer:
             return errno.EBADF
         return self._post(self._qp.pointer, self._at[slot], self._bad_at)  # type: ignore[arg-type]
+
+    def _load(self, slot: int, parcel: Parcel | None) -> None:
+        """Put a parcel into a slot, or take the last one out."""
+        wr, held = self.wr[slot], parcel or self._empty
+        wr["num_sge"], wr["remote_addr"], wr["rkey"] = parcel is not None, held.remote, held.rkey
+        self.sge[slot] = held.local, held.length, held.lkey
 
 
 class Receives:

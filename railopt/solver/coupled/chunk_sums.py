@@ -17,10 +17,11 @@ from railopt.base.errors import InputError, NotProved
 from railopt.checker import Rates, Rejected, held
 from railopt.checker import whole as prove_whole
 from railopt.evidence.bounds import Witness
+from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import SIDES
 from railopt.solver.coupled.search import Cells
-from railopt.solver.fluid import solve_fluid
+from railopt.solver.fluid import fluid_bound
 from railopt.solver.local.deadline import Deadline, TimedMeter
 
 STEPS = 2_000_000  # of the checker, for the sums of one time
@@ -91,12 +92,14 @@ def _prices(cells: Cells, rooms: tuple[Rates, Rates], deadline: Deadline) -> lis
     """
     nodes, rails, unit = cells.fabric.nodes, cells.fabric.rails, cells.unit
     tx, rx = (np.array(side) // unit for side in rooms)
+    src, dst, size = cells.chunks.src, cells.chunks.dst, cells.chunks.size // unit
     try:
+        counted = Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes)
         inner = Fabric(nodes, rails, 1, tx, rx)
-        fluid = solve_fluid(inner, cells.chunks.node_matrix // unit, limit_s=deadline.left_s)
-        if fluid.value <= 1:
+        bound, witness = fluid_bound(inner, counted, limit_s=deadline.left_s)
+        if bound <= 1:
             return None
-        prices = [fluid.certificate.witness[side] for side in SIDES]
+        prices = [witness[side] for side in SIDES]
     except InputError:  # some bytes find no room on any rail
         prices = [[[0] * rails] * nodes] * 2
     dear = 1 + sum(max(map(max, side)) for side in prices)

@@ -29,16 +29,13 @@ DRAWN = 24  # chunks that two rails share: 2 ** 12 sums on each side of the midd
 
 
 @kernel
-def resplit(state: SearchState, until: Array, enough: float, rounds: int, seed: int) -> None:
+def resplit(state: SearchState, rounds: int, seed: int) -> None:
     """Relieve overloaded cells in at most `rounds` rounds, each of which lets one of them and
     another rail of its node share some of their chunks anew; none costs.
-
-    until    int32 [C]: `LOCKED` where a chunk stays
-    enough   the weighted overload at which it ends
     """
     nodes = state.load.shape[1]
     walk = Walk(
-        until,
+        np.zeros(state.size.size, np.int32),
         np.empty(DRAWN, np.int32),
         np.empty(nodes, np.int64),
         np.zeros(nodes, np.int64),
@@ -47,7 +44,7 @@ def resplit(state: SearchState, until: Array, enough: float, rounds: int, seed: 
     pool, buffers = np.empty(DRAWN, np.int64), np.empty((6, 1 << (DRAWN // 2)), np.int64)
     for _ in range(rounds):
         most, cell = worst(state, walk.draws, True)
-        if most <= enough:
+        if most <= 0:
             return
         rails = state.load.shape[2]
         there = (cell.rail + 1 + below(walk.draws, max(rails - 1, 1))) % rails

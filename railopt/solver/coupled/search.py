@@ -125,9 +125,11 @@ class Cells:
         """
         usable = self.rate
         if not self.fabric.is_uniform:
-            meets = (self.chunks.node_matrix > 0).astype(np.float64)
-            far = meets @ self.rate[kernels.RECV], meets.T @ self.rate[kernels.SEND]
-            usable = np.minimum(self.rate, np.stack(far))
+            met = np.unique(np.stack([self.chunks.src, self.chunks.dst]), axis=1)
+            far = np.zeros(self.rate.shape)
+            np.add.at(far[kernels.SEND], met[0], self.rate[kernels.RECV][met[1]])
+            np.add.at(far[kernels.RECV], met[1], self.rate[kernels.SEND][met[0]])
+            usable = np.minimum(self.rate, far)
         return self.total / np.maximum(usable.sum(axis=2), 1)
 
     def state(self, rail: Rails, time: Fraction) -> kernels.SearchState:
@@ -155,28 +157,20 @@ def improve(
 ) -> tuple[Rails, Fraction]:
     """The best plan that `steps` steps find on the way to `target`, and its exact makespan."""
     state = cells.state(rail, target)
-    until = _until(len(rail), locked)
+    until = np.zeros(len(rail), np.int32)  # until when each chunk rests
+    if locked is not None:
+        until[locked] = kernels.LOCKED
     kernels.tabu(state, until, float(tolerance * target * cells.fastest), steps, EVALUATIONS, seed)
     return state.rail, cells.value(cells.loads(state.rail))
 
 
-def even_out(
-    cells: Cells, rail: Rails, aim: Fraction, rounds: int, seed: int, locked: Bools | None = None
-) -> Rails:
+def even_out(cells: Cells, rail: Rails, aim: Fraction, rounds: int, seed: int) -> Rails:
     """A plan whose overloaded rails shared their chunks anew with others of their node, so that
     fewer of them need more than `aim` seconds.
     """
     state = cells.state(rail, aim)
-    resplit(state, _until(len(rail), locked), 0.0, rounds, seed)
+    resplit(state, rounds, seed)
     return state.rail
-
-
-def _until(chunks: int, locked: Bools | None) -> npt.NDArray[np.int32]:
-    """Until when each chunk rests: for good where it is locked."""
-    until = np.zeros(chunks, np.int32)
-    if locked is not None:
-        until[locked] = kernels.LOCKED
-    return until
 
 
 def construct(cells: Cells, target: Fraction, order: Ints) -> Rails:

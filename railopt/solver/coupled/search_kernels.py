@@ -16,7 +16,7 @@ import numpy as np
 
 from railopt.base.arrays import Array
 from railopt.base.draws import below, seeded
-from railopt.base.kernels import kernel, part
+from railopt.base.kernels import PASSES_S, kernel, part
 
 SEND, RECV = 0, 1
 SPLIT = 10  # chunks that one re-split looks at: 2 ** 10 subsets
@@ -82,7 +82,7 @@ class RailExchange(NamedTuple):
     partner: np.int64
 
 
-@kernel
+@kernel(element_s=PASSES_S)
 def group(end: Array, size: Array, order: Array, nodes: int) -> tuple[Array, Array, Array]:
     """`start`, `members` and `below` of a SearchState; `order` is by size, largest first."""
     start = np.zeros((2, nodes + 1), np.int64)
@@ -108,7 +108,15 @@ def group(end: Array, size: Array, order: Array, nodes: int) -> tuple[Array, Arr
     return start, members, below
 
 
-@kernel
+def _loads_by_numpy(end: Array, size: Array, rail: Array, nodes: int, rails: int) -> Array:
+    """`loads` for Python."""
+    load = np.zeros((2, nodes, rails), np.int64)
+    for side in (SEND, RECV):
+        np.add.at(load[side], (end[side], rail), size)
+    return load
+
+
+@kernel(numpy=_loads_by_numpy)
 def loads(end: Array, size: Array, rail: Array, nodes: int, rails: int) -> Array:
     """int64 [2, nodes, rails]: bytes on every cell."""
     load = np.zeros((2, nodes, rails), np.int64)
@@ -250,7 +258,8 @@ def _best_exchange(
     reach, enough = over + room, -_cost(over, weight[side, node, rail])
     best = RailExchange(np.inf, NONE, NONE, NONE)
     begin = below(walk.draws, count)
-    walk.seen[:] = -1
+    for far in range(walk.seen.size):
+        walk.seen[far] = -1
     for x in range(count):
         place = first + (begin + x) % count
         chunk = state.members[side, place]
@@ -406,7 +415,7 @@ def _next_change(
     return 2, 3, found.to
 
 
-@kernel
+@kernel(element_s=PASSES_S)
 def tabu(
     state: SearchState, until: Array, enough: float, steps: int, evaluations: int, seed: int
 ) -> float:

@@ -2,19 +2,16 @@
 
 Value and bound approach each other by rising cost, and the race ends as soon as they meet:
 
-    1  the closed-form bounds of all nodes, which the race begins with; lpt-global; where the most
-       loaded node's chunks are mostly caps, a better bound by weights in parts of a cap; lpt-global
-       repaired by a short search aimed at the bound
+    1  the closed-form bounds of all nodes, which the race begins with; lpt-global, repaired by a
+       short search aimed at the bound
     2  the fluid bound where NICs differ, also in whole chunks; rails that share their chunks anew
        to the last byte; short searches from several starts
     3  exact local optima of the critical nodes: better bounds, and rails around which the other
        nodes are arranged
     4  what the tightest senders and receivers rule out together
-    5  the integer program, with these bounds, the best plan as a hint and no symmetry, by CP-SAT; 4
-       with more work for its optimum
-    6  3 with more time and searches from new starts, until the time is up
+    5  3 with more time and searches from new starts, until the time is up
 
-Every bound of 1 to 4 has a witness that the checker re-checks; what only CP-SAT says is "claimed".
+Every bound has a witness that the checker re-checks, unless that is too much work for it.
 """
 
 from __future__ import annotations
@@ -28,13 +25,12 @@ import numpy as np
 
 from railopt.base.arrays import Bools, Ints, Rails
 from railopt.base.errors import NotProved
-from railopt.base.extras import installed
+from railopt.base.extras import installed, missing
 from railopt.checker import WORK
 from railopt.evidence.bounds import Witness
 from railopt.model.plan import SIDES
 from railopt.policies.longest_first import lpt_global
-from railopt.solver.coupled import cap_weights, nodes
-from railopt.solver.coupled.ask import ILP_VARIABLES, integer_program
+from railopt.solver.coupled import nodes
 from railopt.solver.coupled.race import Race
 from railopt.solver.coupled.search import SIDE, anchor, construct, even_out, improve
 from railopt.solver.local.steps import failure
@@ -45,11 +41,11 @@ ROUNDS = 400  # of re-splits at a time, 0.1 ms each
 LEAST_STEPS = 16  # of a walk, however little time is left
 LOCAL_S = 2.0  # the most that one node's exact optimum may take at first
 CHUNK_SUMS = 0.1  # share of the time for the fluid bound in whole chunks
-ILP_AFTER = 0.25  # share of the time before the integer program starts
 # what several sides rule out: after this share of the time, with so many steps of the checker for
 # each of so many sets of them
 JOINT, JOINT_LAST = ((0.01, 250_000, 100), (0.1, 5_000_000, 4)), (WORK, 100)
 FEW_CHUNKS = 16  # for so few, all that the checker may spend, in the last step
+MOST_JOINT = 60_000  # chunks x rails of which several sides are looked at together
 
 
 def native(race: Race) -> None:
@@ -74,7 +70,7 @@ def guarded(race: Race, step: Callable[..., None], *args: Any) -> None:
 
 
 def _go_on(race: Race) -> None:
-    """Steps 2 to 6."""
+    """Steps 2 to 5."""
     attempt(race, _fluid)
     attempt(race, _chunk_sums)
     rounds = itertools.count(1)
@@ -82,15 +78,14 @@ def _go_on(race: Race) -> None:
         attempt(race, _restart, next(rounds))
         attempt(race, _even_out)
     attempt(race, _nodes, LOCAL_S)
-    for share, steps, sets in (*JOINT, (ILP_AFTER, 0, 0)):
+    for share, steps, sets in JOINT:
         while not race.over and race.time_s < share * race.limit_s:
             attempt(race, _restart, next(rounds))
         guarded(race, _joint, steps, sets)  # even where value and an unchecked bound have met
     if len(race.chunks) <= FEW_CHUNKS:
         guarded(race, _joint, *JOINT_LAST)
-    attempt(race, integer_program)
-    if race.claimed_by:
-        guarded(race, _joint, *JOINT_LAST)
+    if not race.over and not installed("ortools"):
+        race.note(missing("ortools", "what is left of the gap (linear programs)"))
     for turn in itertools.count(1):
         if race.over:
             return
@@ -104,31 +99,22 @@ def _start(race: Race) -> None:
     cells = race.cells
     plan = lpt_global(cells.fabric, cells.chunks)
     race.offer(plan.rail, cells.value(cells.loads(plan.rail)), "lpt-global")
-    if not race.met:
-        _cap_weights(race, *next(_by_load(race)))
     if not race.over:
         _search(race, FIRST_STEPS, plan.rail, "lpt-global and search")
-
-
-def _cap_weights(race: Race, side: str, node: int) -> None:
-    """The bound by chunks weighed in parts of a cap, of a node that has mostly caps."""
-    found = cap_weights.of_node(race.cells, side, node, race.bound)
-    if found is not None:
-        race.lift(found[0], _lifted(side, node, found[1]), "cap weights")
 
 
 def _fluid(race: Race) -> None:
     """The fluid bound, which is better only where NICs differ."""
     if race.fabric.is_uniform or not installed("ortools"):
         return
-    from railopt.solver.fluid import solve_fluid
+    from railopt.solver.fluid import fluid_bound
 
     race.tell("fluid bound")
     try:
-        fluid = solve_fluid(race.fabric, race.chunks.node_matrix, limit_s=max(0.1, race.left_s))
+        bound, witness = fluid_bound(race.fabric, race.chunks, limit_s=max(0.1, race.left_s))
     except NotProved:
         return
-    race.lift(fluid.certificate.bound, dict(fluid.certificate.witness), "fluid")
+    race.lift(bound, witness, "fluid")
 
 
 def _chunk_sums(race: Race) -> None:
@@ -248,7 +234,7 @@ def _joint(race: Race, steps: int, sets: int) -> None:
     """Whether several sides together leave no faster plan."""
     from railopt.solver.coupled import joint
 
-    small = len(race.chunks) * race.fabric.rails <= ILP_VARIABLES
+    small = len(race.chunks) * race.fabric.rails <= MOST_JOINT
     if small and race.rail is not None and race.value > race.bound * (1 + race.tolerance):
         race.tell("several sides together")
         witness = joint.refute(race.cells, race.value, sets, steps, race.deadline)

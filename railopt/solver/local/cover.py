@@ -23,13 +23,11 @@ NEVER = np.int64(1) << np.int64(62)  # more than any load wastes
 
 
 class CoverLoads(NamedTuple):
-    """The loads to choose from, by rising cost: what all loads of a cover may take together of some
-    budget, such as what all rails may waste.
+    """The loads to choose from, by rising waste.
 
     sizes    int64 [types], bytes of a job of each type;  counts int64 [types], how many there are
     table    int16 [loads, types], how many jobs of each type a load has
-    costs    int64 [loads] rising, at least 0
-    wastes   int64 [loads]: what its rail could carry besides, capacity - sum
+    wastes   int64 [loads] rising: what its rail could carry besides, capacity - sum
     classes  int64 [loads], the class of rails (those of one capacity) that a load belongs to
     rails    int64 [classes], how many rails each class has
     """
@@ -37,7 +35,6 @@ class CoverLoads(NamedTuple):
     sizes: Array
     counts: Array
     table: Array
-    costs: Array
     wastes: Array
     classes: Array
     rails: Array
@@ -68,7 +65,7 @@ class Stack(NamedTuple):
     choices  uint64 [levels, words], those yet to be tried;  at int64, the first word to look at
     branch   int64, the type of job branched on
     left     int64 [levels, types], jobs not carried;  free int64 [levels, classes], rails not used
-    room     int64, what the loads of all rails not used may cost together
+    room     int64, what the loads of all rails not used may waste together
     """
 
     usable: Array
@@ -81,7 +78,7 @@ class Stack(NamedTuple):
     room: Array
 
 
-@part(inline="always")
+@part
 def popcount(x: Any) -> Any:
     """How many bits of a uint64 are set; signed, since numba adds int64 and uint64 as floats."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
@@ -99,7 +96,8 @@ def masks_of(loads: CoverLoads) -> Masks:
     table, counts = loads.table, loads.counts
     words = (table.shape[0] + 63) // 64
     first_row = np.zeros(counts.size + 1, np.int64)
-    first_row[1:] = np.cumsum(counts)
+    for t in range(counts.size):  # loops here and below: numba compiles numpy's calls for seconds
+        first_row[t + 1] = first_row[t] + counts[t]
     more = np.zeros((first_row[-1], words), np.uint64)
     of_class = np.zeros((loads.rails.size, words), np.uint64)
     for load in range(table.shape[0]):
@@ -132,21 +130,23 @@ def loose_loads(sizes: Array, table: Array, wastes: Array) -> Array:
     """`Masks.loose`."""
     loose = np.zeros(wastes.size, np.bool_)
     for v in range(sizes.size):
-        larger = sizes[sizes > sizes[v]]
-        step = larger.min() - sizes[v] if larger.size else NEVER
+        step = NEVER
+        for u in range(sizes.size):
+            if sizes[u] > sizes[v]:
+                step = min(step, sizes[u] - sizes[v])
         for load in range(wastes.size):
             loose[load] |= wastes[load] >= sizes[v] or (table[load, v] > 0 and wastes[load] >= step)
     return loose
 
 
 @part
-def stack_of(loads: CoverLoads, budget: int) -> Stack:
+def stack_of(loads: CoverLoads, budget: int, levels: int) -> Stack:
     """An empty branch: all loads usable, all jobs left, all rails free."""
-    number, levels = loads.table.shape[0], loads.rails.sum() + 1
+    number = loads.table.shape[0]
     words = (number + 63) // 64
     stack = Stack(
         np.zeros((levels, words), np.uint64),
-        np.full(levels, words, np.int64),
+        np.zeros(levels, np.int64),
         np.zeros((levels, words), np.uint64),
         np.zeros(levels, np.int64),
         np.zeros(levels, np.int64),
@@ -156,7 +156,11 @@ def stack_of(loads: CoverLoads, budget: int) -> Stack:
     )
     for load in range(number):
         stack.usable[0, load >> 6] |= np.uint64(1) << np.uint64(load & 63)
-    stack.left[0], stack.free[0], stack.room[0] = loads.counts, loads.rails, budget
+    for t in range(loads.counts.size):
+        stack.left[0, t] = loads.counts[t]
+    for c in range(loads.rails.size):
+        stack.free[0, c] = loads.rails[c]
+    stack.reach[0], stack.room[0] = words, budget
     return stack
 
 
@@ -210,16 +214,30 @@ def could_be_fuller(sizes: Array, load: Array, keep: int, left: Array, waste: in
 
 
 @part
+def _at_most(rising: Array, limit: int) -> int:
+    """How many of rising numbers are at most `limit`."""
+    low, high = 0, rising.size
+    while low < high:
+        middle = (low + high) >> 1
+        if rising[middle] <= limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@part
 def descend(loads: CoverLoads, masks: Masks, stack: Stack, level: int, load: int) -> None:
     """Choose a load: what is usable and free at the next level, whose `left` is known; afterwards
     the load is not usable at this level any more.
     """
     below, own_class = level + 1, loads.classes[load]
     usable, table, more = stack.usable[below], loads.table, masks.more
-    stack.free[below] = stack.free[level]
+    for c in range(loads.rails.size):
+        stack.free[below, c] = stack.free[level, c]
     stack.free[below, own_class] -= 1
-    stack.room[below] = stack.room[level] - loads.costs[load]
-    affordable = np.searchsorted(loads.costs, stack.room[below], side="right")
+    stack.room[below] = stack.room[level] - loads.wastes[load]
+    affordable = _at_most(loads.wastes, stack.room[below])
     reach = min(stack.reach[level], (affordable + 63) >> 6)
     stack.reach[below] = reach
     for w in range(reach):
@@ -242,12 +260,13 @@ def search(loads: CoverLoads, budget: int, max_steps: int, chosen: Array) -> tup
     """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1
     for an idle rail.
 
-    budget     what the loads of a cover cost together at most
+    budget     what the loads of a cover waste together at most
     max_steps  words of masks to look at, some tenths of a nanosecond each, before it gives up
     """
-    masks, stack = masks_of(loads), stack_of(loads, budget)
-    types, depth = loads.counts.size, loads.rails.sum()
-    chosen[:] = -1
+    types, depth = loads.counts.size, chosen.size
+    masks, stack = masks_of(loads), stack_of(loads, budget, depth + 1)
+    for place in range(depth):
+        chosen[place] = -1
     level, nodes, steps, fresh = 0, 0, 0, True
     while level >= 0:
         if fresh:

@@ -15,7 +15,6 @@ from railopt.base.kernels import kernel, part
 from railopt.solver.local.cover import FOUND, CoverLoads, search
 from railopt.solver.local.subsets import POOL, best_subset
 from railopt.solver.local.window import (
-    Bounds,
     classed,
     codes_fit,
     half_sums,
@@ -207,12 +206,11 @@ def complete(
     if left.sums.size == 0 or right.sums.size == 0:
         return False
     distinct, rails, class_of = classed(capacities)
-    bounds = Bounds(distinct, slack, np.zeros(distinct.size, np.int64), 0)
-    few, costs, wastes, classes, table = list_loads(left, right, counts, bounds, max_loads)
+    few, wastes, classes, table = list_loads(left, right, counts, distinct, slack, max_loads)
     if not few or wastes.size == 0:
         return False
     chosen = np.empty(capacities.size, np.int64)
-    loads = CoverLoads(types, counts, table, costs, wastes, classes, rails)
+    loads = CoverLoads(types, counts, table, wastes, classes, rails)
     status, _ = search(loads, slack, max_steps, chosen)
     if status == FOUND:
         spread(sizes, types, table, on_rails(chosen, classes, class_of), rail_of)

@@ -186,21 +186,6 @@ class ConfigurationLP:
                 return self._coarsest(prices, capacities, deadline) if sure else None
         return None
 
-    def optimum(
-        self, capacities: Ints, deadline: Deadline, noise: int = NOISE
-    ) -> tuple[float, Floats] | None:
-        """(z, the price of each type) of the LP at `capacities`, but for `noise` a rail of prices
-        scaled by `SCALE`; None where time is over.
-        """
-        master = self.master.limit(capacities)
-        while not deadline.over:
-            needed, prices, class_prices = master.solve()
-            weights, worth = rounded(prices, SCALE), rounded(class_prices, SCALE) + noise
-            more, sure = master.widen(self.counts, weights, worth, worth, deadline)
-            if not more:
-                return (needed, prices) if sure else None
-        return None
-
     def _coarsest(self, prices: Floats, capacities: Ints, deadline: Deadline) -> Ints | None:
         """The prices as integers, as coarse as they still refute: short to write and fast to
         check.

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from railopt.base.arrays import Ints
 from railopt.base.extras import installed
 from railopt.solver.local.deadline import Deadline
-from railopt.solver.local.exact import Windows, affordable_half, decide_times
 from railopt.solver.local.outcome import Witness
 from railopt.solver.local.state import LocalState
 
-MOST_SIFTED = 64  # jobs that `sifted_search` takes
-SIFTED = 256_000  # loads that it lists at most
-SIFTED_STEPS = 300_000_000  # of the search among them
 MOST_TYPES, MOST_A_RAIL = 400, 12  # types, and jobs per rail, up to which pricing is easy
 FEW_TYPES = 80  # types up to which it is easy with more jobs per rail, too
 FIRST_S = 0.1  # what the LP may take at first
@@ -83,33 +77,6 @@ def lp_bound(state: LocalState, deadline: Deadline) -> None:
             witness = dual_witness(state, state.lp.sizes, weights)
             state.refuted(probe, witness, "configuration LP")
         probe = (state.bound + high) // 2
-
-
-def sifted_search(state: LocalState) -> None:
-    """Exact search from the bound on, over the loads that the LP's prices leave: these are few
-    where the LP's bound is near.
-    """
-    if state.lp is None or len(state.sizes) > MOST_SIFTED:
-        return
-    half = affordable_half(1 << 20, state.deadline)
-    windows = Windows(state.sizes, state.capacities(state.value - 1), half)
-    sift, before = partial(sift_at, state, windows), None
-    while windows.usable and not state.over() and before != (state.bound, state.value):
-        before = state.bound, state.value
-        sift(state.bound)
-        if windows.sifted:
-            decide_times(state, windows, SIFTED, SIFTED_STEPS, sift=sift)
-
-
-def sift_at(state: LocalState, windows: Windows, time: int) -> None:
-    """Sift loads by the LP's prices at a time; no others leave fewer, about."""
-    from railopt.solver.local.lp import SCALE, rounded
-
-    assert state.lp is not None
-    found = state.lp.optimum(state.class_capacities(time), state.deadline)
-    if found is not None:
-        weights = rounded(found[1], SCALE)
-        windows.sift(dict(zip(state.lp.sizes.tolist(), weights.tolist(), strict=True)))
 
 
 def dives(state: LocalState, attempts: int) -> None:

@@ -25,7 +25,6 @@ from railopt.solver.local.prices import (
     configuration_lp,
     easy_prices_at_the_value,
     prices_at_the_value,
-    sifted_search,
 )
 from railopt.solver.local.state import LARGEST, LocalState
 
@@ -117,7 +116,6 @@ STEPS: tuple[Step, ...] = (
     easy_prices_at_the_value,
     perfect,
     configuration_lp,
-    sifted_search,
     full_search,
 )
 # those whose bounds are weights, which are short to check; they do not go on until the time is up

@@ -22,14 +22,10 @@ class Half(NamedTuple):
     """All sets of one half of the types within a sum, by rising sum.
 
     sums     int64 [sets];  codes int64 [sets]: how many of each type, in mixed radix
-    weights  int64 [sets]: what each weighs, nothing where loads are not sifted by weight
-    peaks    int64 [sets]: the most that one up to each weighs
     """
 
     sums: Array
     codes: Array
-    weights: Array
-    peaks: Array
 
 
 @part
@@ -41,8 +37,7 @@ def half_sums(sizes: Array, counts: Array, high: int, limit: int) -> Half:
     named tuple of a kernel's result ends the process.
     """
     sums, codes = sums_and_codes(sizes, counts, high, limit)
-    nothing = np.zeros(sums.size, np.int64)
-    return Half(sums, codes, nothing, nothing)
+    return Half(sums, codes)
 
 
 @kernel
@@ -77,33 +72,6 @@ def sums_and_codes(sizes: Array, counts: Array, high: int, limit: int) -> tuple[
     return sums[:size].copy(), codes[:size].copy()
 
 
-@part
-def weights_of_codes(counts: Array, weights: Array) -> Array:
-    """int64 [codes]: what the set with each code weighs, by weights int64 [types]."""
-    found, size = np.zeros((counts + 1).prod(), np.int64), 1
-    for t in range(counts.size):
-        for code in range(size, size * (counts[t] + 1)):
-            found[code] = found[code - size] + weights[t]
-        size *= counts[t] + 1
-    return found
-
-
-@kernel
-def weighed(codes: Array, counts: Array, weights: Array) -> tuple[Array, Array]:
-    """(`Half.weights`, `Half.peaks`) of the sets with these codes, by weights int64 [types]; of few
-    jobs, since the codes of either half of the types are all gone through.
-    """
-    middle, peak = counts.size // 2, 0
-    first = weights_of_codes(counts[:middle], weights[:middle])
-    others = weights_of_codes(counts[middle:], weights[middle:])
-    found, peaks = np.zeros(codes.size, np.int64), np.zeros(codes.size, np.int64)
-    for i in range(codes.size):
-        found[i] = first[codes[i] % first.size] + others[codes[i] // first.size]
-        peak = max(peak, found[i])
-        peaks[i] = peak
-    return found, peaks
-
-
 @kernel
 def count_window(left: Array, right: Array, low: int, high: int, limit: int) -> int:
     """How many pairs of sorted `left` and `right` have a sum in [low, high]; counts no further than
@@ -121,40 +89,10 @@ def count_window(left: Array, right: Array, low: int, high: int, limit: int) -> 
     return found
 
 
-@kernel
-def count_heavy(left: Half, right: Half, low: int, high: int, least: int, limit: int) -> int:
-    """How many sets in the window [low, high] weigh at least `least`; counts no further than
-    `limit`.
-    """
-    if least <= 0:
-        return int(count_window(left.sums, right.sums, low, high, limit))
-    start, stop, found = right.sums.size, right.sums.size, 0
-    for i in range(left.sums.size):
-        while start > 0 and left.sums[i] + right.sums[start - 1] >= low:
-            start -= 1
-        while stop > 0 and left.sums[i] + right.sums[stop - 1] > high:
-            stop -= 1
-        if stop > start and left.weights[i] + right.peaks[stop - 1] >= least:
-            for j in range(start, stop):
-                found += left.weights[i] + right.weights[j] >= least
-        if found > limit:
-            break
-    return found
-
-
 @part
-def list_window(
-    left: Half,
-    right: Half,
-    low: int,
-    high: int,
-    least: int,
-    sums: Array,
-    weights: Array,
-    codes: Array,
-) -> None:
-    """The sets in the window [low, high] that weigh at least `least`: their sums and weights into
-    int64 [found], the codes of their halves into int64 [found, 2].
+def list_window(left: Half, right: Half, low: int, high: int, sums: Array, codes: Array) -> None:
+    """The sets in the window [low, high]: their sums into int64 [found], the codes of their halves
+    into int64 [found, 2].
     """
     start, stop, k = right.sums.size, right.sums.size, 0
     if sums.size == 0:
@@ -164,68 +102,44 @@ def list_window(
             start -= 1
         while stop > 0 and left.sums[i] + right.sums[stop - 1] > high:
             stop -= 1
-        if stop == start or left.weights[i] + right.peaks[stop - 1] < least:
-            continue
         for j in range(start, stop):
-            if left.weights[i] + right.weights[j] >= least:
-                sums[k] = left.sums[i] + right.sums[j]
-                weights[k] = left.weights[i] + right.weights[j]
-                codes[k, 0], codes[k, 1] = left.codes[i], right.codes[j]
-                k += 1
-
-
-class Bounds(NamedTuple):
-    """What loads of each class of rails may be.
-
-    capacities  int64 [classes]: no load's sum is more
-    slack       what all rails together leave of their capacities: no load leaves more
-    heaviest    int64 [classes]: no load within the capacity weighs more
-    spare       what all loads together weigh less than that: no load falls further short
-    """
-
-    capacities: Array
-    slack: int
-    heaviest: Array
-    spare: int
+            sums[k] = left.sums[i] + right.sums[j]
+            codes[k, 0], codes[k, 1] = left.codes[i], right.codes[j]
+            k += 1
 
 
 @kernel
 def list_loads(
-    left: Half, right: Half, counts: Array, bounds: Bounds, limit: int
-) -> tuple[bool, Array, Array, Array, Array]:
-    """(True, costs int64 [loads] rising, wastes int64 [loads], classes int64 [loads], how many of
-    each type int16 [loads, types]) of all loads within the bounds; (False, ...) where there are
-    more than `limit`.
+    left: Half, right: Half, counts: Array, capacities: Array, slack: int, limit: int
+) -> tuple[bool, Array, Array, Array]:
+    """(True, wastes int64 [loads] rising, classes int64 [loads], how many of each type int16
+    [loads, types]) of all loads of rails of capacities int64 [classes], which leave at most `slack`
+    of them together; (False, ...) where there are more than `limit`.
 
-    A load costs what it weighs less than the heaviest of its class; without weights, what it wastes
-    of its capacity.  The first (types + 1) // 2 types are the left half, the others the right one.
+    The first (types + 1) // 2 types are the left half, the others the right one.
     """
-    capacities, least = bounds.capacities, bounds.heaviest - bounds.spare
-    found, low = np.zeros(capacities.size, np.int64), np.maximum(1, capacities - bounds.slack)
+    found, low = np.zeros(capacities.size, np.int64), np.maximum(1, capacities - slack)
     few = True
     for k in range(capacities.size):
-        found[k] = count_heavy(left, right, low[k], capacities[k], least[k], limit)
+        found[k] = count_window(left.sums, right.sums, low[k], capacities[k], limit)
         if found.sum() > limit:
             found[:] = 0
             few = False
             break
-    wastes, costs = np.empty(found.sum(), np.int64), np.empty(found.sum(), np.int64)
-    classes, codes = np.empty(wastes.size, np.int64), np.empty((wastes.size, 2), np.int64)
-    at, weighty = 0, bounds.heaviest.any()
+    wastes, classes = np.empty(found.sum(), np.int64), np.empty(found.sum(), np.int64)
+    codes, at = np.empty((wastes.size, 2), np.int64), 0
     for k in range(capacities.size):
         end = at + found[k]
-        sums, weights, halves = wastes[at:end], costs[at:end], codes[at:end]
-        list_window(left, right, low[k], capacities[k], least[k], sums, weights, halves)
+        list_window(left, right, low[k], capacities[k], wastes[at:end], codes[at:end])
         for load in range(at, end):
             wastes[load], classes[load] = capacities[k] - wastes[load], k
-            costs[load] = bounds.heaviest[k] - costs[load] if weighty else wastes[load]
         at = end
-    order = np.argsort(costs, kind="mergesort")
+    order = np.argsort(wastes, kind="mergesort")
     table, middle = np.empty((wastes.size, counts.size), np.int16), (counts.size + 1) // 2
     for load in range(order.size):
         decode(codes[order[load], 0], counts[:middle], table[load, :middle])
         decode(codes[order[load], 1], counts[middle:], table[load, middle:])
-    return few, costs[order], wastes[order], classes[order], table
+    return few, wastes[order], classes[order], table
 
 
 @part

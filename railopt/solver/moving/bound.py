@@ -34,7 +34,7 @@ from railopt.base.errors import InputError, NotProved
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.solver.fluid import least_time
+from railopt.solver.fluid import among, least_time
 from railopt.solver.moving.classes import Classes, classes_of
 from railopt.solver.rational import Number
 from railopt.solver.simplex import LinearProgram, guess, optimum
@@ -110,7 +110,7 @@ def least_moved(
     divisible traffic takes.  Where `limit_s` seconds are not enough the bound may be too low, and
     `value` is None.
     """
-    least = least_time(fabric, chunks.node_matrix)
+    least = least_time(*among(fabric, chunks)[1:])
     if time is not None and time < least:
         raise InputError(
             f"no plan takes {time} seconds: even divisible traffic takes {least}; give as much, or "
@@ -294,7 +294,9 @@ class _Master:
     ) -> None:
         self.fabric, self.classes, self.parts = fabric, classes, time.denominator
         self.kept = np.flatnonzero(loose)
-        rates = np.stack([fabric.tx, fabric.rx])
+        rates = np.zeros((2, *fabric.tx.shape), np.int64)  # of nodes that send, that receive
+        for side, ends in enumerate((classes.src, classes.dst)):
+            rates[side, ends] = (fabric.tx, fabric.rx)[side][ends]
         self.nics = np.argwhere(rates > 0)
         self.row = np.full(rates.shape, -1)
         self.row[tuple(self.nics.T)] = len(self.kept) + np.arange(len(self.nics))

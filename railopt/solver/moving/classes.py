@@ -16,7 +16,7 @@ from railopt.base.arrays import Array, Bools, Int32s, Ints, total
 from railopt.base.errors import Infeasible
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.moves import needed_by, rail_costs
+from railopt.model.plan import needed_by, rail_costs
 
 CODES = 1 << 20  # numbers for rows: a product with nodes x GPUs x nodes stays below 2**63
 

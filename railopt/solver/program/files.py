@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 from railopt.base.arrays import write_atomic
 from railopt.base.errors import InputError
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.solver.program.program import BuiltProgram, Linear, build, linear
+from railopt.solver.program.program import IntegerProgram, Linear, build, linear
 
 
 def write_model(
@@ -27,41 +28,37 @@ def write_model(
         raise InputError(
             f"{path}: a model is written as .lp or .mps, found {suffix or 'no suffix'!r}"
         )
-    write_atomic(path, writers[suffix](build(fabric, chunks)), force=force)
+    write_atomic(path, writers[suffix](*build(fabric, chunks)), force=force)
 
 
 def _names(matrix: Linear) -> list[str]:
     return [f"x_{j}_{n}" for j, n in matrix.place.tolist()] + ["t"]
 
 
-def _row_names(matrix: Linear, types: int) -> list[str]:
-    return [f"chunk_{i}" if i < types else f"nic_{i - types}" for i in range(len(matrix.row_lower))]
+def _row_names(matrix: Linear, chunks: int) -> list[str]:
+    nics = len(matrix.row_lower) - chunks
+    return [f"chunk_{i}" for i in range(chunks)] + [f"nic_{i}" for i in range(nics)]
 
 
-def _unit(problem: BuiltProgram) -> str:
-    return f"t is in units of {1 / problem.second} s; see railopt solve --help"
+def _unit(second: Fraction) -> str:
+    return f"t is in units of {1 / second} s; see railopt solve --help"
 
 
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def to_lp(problem: BuiltProgram) -> str:
+def to_lp(program: IntegerProgram, second: Fraction) -> str:
     """The program in CPLEX LP format."""
-    matrix, program = linear(problem.program), problem.program
+    matrix = linear(program)
     names, rows = _names(matrix), _row_names(matrix, len(program.src))
-    lines = [f"\\ {_unit(problem)}", "Minimize", " obj: t", "Subject To"]
+    lines = [f"\\ {_unit(second)}", "Minimize", " obj: t", "Subject To"]
     for i, (name, entries) in enumerate(zip(rows, matrix.by_row(), strict=True)):
         terms = [f"{'-' if v < 0 else '+'} {_number(abs(v))} {names[c]}" for c, v in entries]
         sense = "=" if matrix.row_lower[i] == matrix.row_upper[i] else "<="
         lines += _wrapped(f" {name}:", terms, f"{sense} {_number(matrix.row_upper[i])}")
-    lines += ["Bounds", f" t >= {program.lower}"]
-    integer = names if program.exact else names[:-1]
-    lines += [
-        "General" if program.count.max(initial=1) > 1 else "Binary",
-        *(f" {name}" for name in names[:-1]),
-    ]
-    lines += ["General", " t"] if len(integer) == len(names) else []
+    lines += ["Bounds", " t >= 0", "Binary", *(f" {name}" for name in names[:-1])]
+    lines += ["General", " t"] if program.exact else []
     return "\n".join([*lines, "End", ""])
 
 
@@ -72,12 +69,12 @@ def _wrapped(head: str, terms: list[str], tail: str) -> Iterator[str]:
     yield f"   {tail}"
 
 
-def to_mps(problem: BuiltProgram) -> str:
+def to_mps(program: IntegerProgram, second: Fraction) -> str:
     """The program in free MPS format."""
-    matrix, program = linear(problem.program), problem.program
+    matrix = linear(program)
     names, rows = _names(matrix), _row_names(matrix, len(program.src))
     equal = matrix.row_lower == matrix.row_upper
-    lines = [f"* {_unit(problem)}", "NAME railopt", "ROWS", " N obj"]
+    lines = [f"* {_unit(second)}", "NAME railopt", "ROWS", " N obj"]
     lines += [
         f" {'E' if same else 'L'} {name}" for name, same in zip(rows, equal.tolist(), strict=True)
     ]
@@ -96,12 +93,6 @@ def to_mps(problem: BuiltProgram) -> str:
             if high
         ),
     ]
-    lines += [
-        "BOUNDS",
-        *(
-            f" UP bound {name} {_number(high)}"
-            for name, high in zip(names[:-1], matrix.upper.tolist(), strict=False)
-        ),
-    ]
-    lines += [f" LO bound t {program.lower}", " PL bound t", "ENDATA", ""]
+    lines += ["BOUNDS", *(f" UP bound {name} 1" for name in names[:-1])]
+    lines += [" LO bound t 0", " PL bound t", "ENDATA", ""]
     return "\n".join(lines)

@@ -1,6 +1,6 @@
 """A back-end in a process of its own, which is killed when its time is up.
 
-`python -m railopt.solver.program.process MODEL ANSWERS UNTIL MODULE THREADS` is the child.
+`python -m railopt.solver.program.process MODEL ANSWERS UNTIL MODULE` is the child.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class BackendRun(NamedTuple):
     interrupted: bool = False
 
 
-def run(backend: Backend, program: IntegerProgram, limit_s: float, threads: int = 1) -> BackendRun:
+def run(backend: Backend, program: IntegerProgram, limit_s: float) -> BackendRun:
     """Solve a program in a child process within `limit_s` seconds, its start included."""
     if not backend.available:
         return BackendRun([], missing(backend.imports, f"the back-end {backend.name}"))
-    output = processes.ask(__name__, program.save, limit_s, backend.module, str(threads))
+    output = processes.ask(__name__, program.save, limit_s, backend.module)
     answers, garbled = _answers(output.lines)
     return BackendRun(answers, _failure(backend, output, garbled), output.ended.interrupted)
 
@@ -56,14 +56,14 @@ def _failure(backend: Backend, output: processes.ChildOutput, garbled: bool) -> 
     return f"{backend.title} wrote something that is no answer" if garbled else None
 
 
-def main(program: str, answers: str, until: str, module: str, threads: str) -> None:
+def main(program: str, answers: str, until: str, module: str) -> None:
     """The child: solve and append answers; what the back-end misses is its last word."""
     problem = IntegerProgram.read(program)
     solver = importlib.import_module(module)
     with processes.answers(answers) as say:
         left_s = max(0.1, float(until) - time.time())
         try:
-            solver.solve(problem, left_s, int(threads), lambda answer: say(answer._asdict()))
+            solver.solve(problem, left_s, lambda answer: say(answer._asdict()))
         except BackendError as error:
             print(error, file=sys.stderr)
             sys.exit(error.exit_code)

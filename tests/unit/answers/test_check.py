@@ -18,7 +18,7 @@ from railopt.base.errors import CheckFailed, FormatError, InputError
 from railopt.checker import Verdict, content_of
 from railopt.cli.main import main
 from railopt.evidence.bracket import Bracket, Status
-from railopt.evidence.certificate import certify, save_certificate, save_moved
+from railopt.evidence.certificate import between_nodes, certify, save_certificate, save_moved
 from railopt.solver.moving.bound import least_moved
 from railopt.symbolic.search import counterexamples
 from railopt.symbolic.search.claims import ALLOWED
@@ -608,23 +608,29 @@ def test_a_certificate_of_chunks_that_are_not_cut_from_the_flows(
     assert said in verdict.message
 
 
-def test_a_traffic_that_a_certificate_names_is_compared_whatever_its_kind(
-    made: Plan, traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, _ = _named(made, tmp_path, monkeypatch)
-    named = Certificate.read(path)
-    assert named.traffic is not None
+def test_a_traffic_that_a_certificate_names_is_compared(traffic: Traffic) -> None:
     rates = {"tx": FABRIC.tx.tolist(), "rx": FABRIC.rx.tolist()}
     problem = {"kind": "fluid", **rates, "demand": traffic.node_matrix.tolist()}
     word = {"kind": "claimed", "by": "nobody"}
-    fluid = Certificate({**problem, "traffic": named.traffic}, Fraction(0), word)
-    for right in (named, fluid):
-        wrong = replace(right, problem={**right.problem, "traffic": "0" * 32})
-        for certificate, holds in ((right, True), (wrong, False)):
-            certificate.save(path, force=True)
-            verdict = check(path, traffic)
-            assert verdict.ok == holds, verdict.message
-            assert holds or "names another traffic" in verdict.message
+    for digest, holds in ((between_nodes(traffic).digest, True), ("0" * 32, False)):
+        verdict = check(Certificate({**problem, "traffic": digest}, Fraction(0), word), traffic)
+        assert verdict.ok == holds, verdict.message
+        assert holds or "names another traffic" in verdict.message
+
+
+def test_beside_a_plan_no_traffic_is_named(
+    made: Plan, traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan says what it sends; a name that nobody compares is not believed, true or not."""
+    path, _ = _named(made, tmp_path, monkeypatch)
+    named = Certificate.read(path)
+    assert named.traffic is None
+    assert check(path, traffic).ok
+    for digest in (between_nodes(traffic).digest, "0" * 32):
+        replace(named, problem={**named.problem, "traffic": digest}).save(path, force=True)
+        verdict = check(path)
+        assert not verdict.ok
+        assert "traffic beside a plan" in verdict.message
 
 
 def test_what_claims_nothing_is_named(traffic: Traffic, tmp_path: Path) -> None:

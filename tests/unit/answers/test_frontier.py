@@ -101,7 +101,7 @@ def test_without_time_the_front_is_what_plans_of_any_time_move() -> None:
 def test_the_command_prints_and_draws(tmp_path: Path, railopt_cli: Cli) -> None:
     figure = tmp_path / "front.svg"
     line = ["frontier", "moe:skew=0.8,tokens=256", *SMALL, "--policy", "own-nic,lpt"]
-    ran = railopt_cli(*line, "-o", figure)
+    ran = railopt_cli(*line, "--figure", figure)
     assert ran.code == 0
     assert "front" in ran.out
     assert "<svg" in figure.read_text()
@@ -109,6 +109,6 @@ def test_the_command_prints_and_draws(tmp_path: Path, railopt_cli: Cli) -> None:
     assert [entry["policy"] for entry in printed["policies"]] == ["own-nic", "lpt"]
     assert all(entry["moved"] >= entry["least"] for entry in printed["policies"])
     assert printed["front"][0]["exact"]
-    assert railopt_cli(*line, "-o", figure).code == 1  # it exists
-    assert railopt_cli(*line, "-o", tmp_path / "front.txt").code == 1
+    assert railopt_cli(*line, "--figure", figure).code == 1  # it exists
+    assert railopt_cli(*line, "--figure", tmp_path / "front.txt").code == 1
     assert railopt_cli(*line, "--force").code == 1

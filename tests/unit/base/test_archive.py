@@ -17,7 +17,7 @@ import pytest
 
 from railopt import Fabric, Plan, Traffic, plan, workloads
 from railopt.base.archive import opened
-from railopt.base.arrays import digest, kind_of, load_npz
+from railopt.base.arrays import digest, kind_of, read_npz
 from railopt.base.errors import FormatError, InputError
 from tests.damage import damaged
 
@@ -205,7 +205,7 @@ def _plan_with(path: Path, fields: dict[str, Any], arrays: dict[str, np.ndarray]
     """A saved plan with other fields and arrays under a digest that is right."""
     made = plan(FABRIC, workloads.zipf(FABRIC, mean="3KiB", seed=4).chunks("1KiB"), "lpt")
     made.save(path, force=True)
-    head, columns = load_npz(path, "plan")
+    head, columns = read_npz(path, "plan")
     columns |= arrays
     text = header(columns, **{"railopt": "plan", **head, **fields})
     path.write_bytes(
@@ -316,6 +316,6 @@ def test_fuzzed_plans_are_read_or_refused(tmp_path: Path) -> None:
 def test_what_can_not_be_opened_is_one_sentence(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.npz", tmp_path / ("x" * 300), "a\0b.npz"):
         with pytest.raises(InputError) as found:
-            load_npz(path, "traffic")
+            read_npz(path, "traffic")
         assert str(found.value).isprintable()
         assert kind_of(path) is None

@@ -52,9 +52,10 @@ def ran(
     if not (folder / "loops.py").exists():
         (folder / "loops.py").write_text(MODULE)
     root = str(Path(__file__).resolve().parents[3])
-    given = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{root}", **environment}
+    given = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{root}"}
     given.pop("NUMBA_CACHE_DIR", None)
     given.pop("RAILOPT_COMPILE", None)
+    given.update(environment)
     if mode is not None:
         given["RAILOPT_COMPILE"] = mode
     return subprocess.run(
@@ -128,10 +129,19 @@ def test_another_value_of_the_variable_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [b"", None, b"no index at all"])
-@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_a_cache_folder_that_cannot_be_made_is_one_line(compiled: Path) -> None:
+    asked = str(compiled / "loops.py" / "cache")
+    done = ran(compiled, MOST, "always", NUMBA_CACHE_DIR=asked)
+    expected = f"railopt: NUMBA_CACHE_DIR={asked} can't be used: numba keeps kernels elsewhere"
+    assert (done.returncode, done.stderr.splitlines()) == (0, [expected])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("suffix", "damage"), [("nbi", b"no index at all"), ("nbi", None), ("nbc", b""), ("nbc", None)]
+)
 def test_damaged_files_in_the_cache_are_one_line(
-    compiled: Path, tmp_path: Path, damage: bytes | None, suffix: str
+    compiled: Path, tmp_path: Path, suffix: str, damage: bytes | None
 ) -> None:
     folder = shutil.copytree(compiled, tmp_path / "copy")
     (file,) = (file for file in cached(folder) if file.suffix == f".{suffix}")
@@ -262,6 +272,18 @@ def test_a_part_is_itself_for_python() -> None:
         return a + 1
 
     assert part(one) is one
-    assert part(inline="always")(one) is one
+    assert part(error_model="numpy")(one) is one
     assert kernel(one).plain is one
     assert kernel(nogil=True)(one)(np.int64(2)) == 3
+
+
+def test_python_may_run_something_else() -> None:
+    def one(a: int) -> int:
+        return a + 1
+
+    def other(a: int) -> int:
+        return -a
+
+    assert part(numpy=other)(one) is other
+    assert part(numpy=other)(one).plain is one
+    assert kernel(numpy=other)(one)(np.int64(2)) == -2

@@ -10,7 +10,8 @@ from fractions import Fraction
 import pytest
 
 from railopt.base.errors import InputError
-from railopt.base.tables import FORMS, duration, lines, percent, pick, rate, render, size, table
+from railopt.base.tables import FORMS, lines, pick, render, table
+from railopt.base.units import duration, percent, rate, size
 
 
 def test_columns_are_as_wide_as_they_must_be() -> None:
@@ -112,6 +113,18 @@ def test_latex_has_one_unit_per_column_and_plain_numbers() -> None:
         r"b & 0.0125 & 0.5 & {-} & 33.3 & y \\",
     ]
     assert "caption" not in text
+
+
+def test_latex_has_units_beside_the_numbers_of_a_column_that_mixes_them() -> None:
+    rows = [["a", duration(Fraction(1, 80))], ["b", size(3 << 20)], ["c", "lpt"], ["d", "12"]]
+    text = render(["", "value"], rows, form="latex", left=2)
+    assert text.splitlines()[1] == r"\begin{tabular}{lSl}"
+    assert text.splitlines()[5:9] == [
+        r"a & 12.5 & \unit{\milli\second} \\",
+        r"b & 3 & \unit{\mebi\byte} \\",
+        r"c & {lpt} &  \\",
+        r"d & 12 &  \\",
+    ]
 
 
 def test_long_cells_take_several_lines() -> None:

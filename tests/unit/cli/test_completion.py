@@ -26,9 +26,8 @@ def test_every_command_and_flag_is_known() -> None:
     assert set(plan.words) == set(WORKLOADS)
 
 
-@pytest.mark.parametrize("shell", completion.SHELLS)
-def test_each_shell_gets_every_command(railopt_cli: Cli, shell: str) -> None:
-    ran = railopt_cli("completion", shell)
+def test_the_shell_gets_every_command(railopt_cli: Cli) -> None:
+    ran = railopt_cli("completion", "bash")
     assert ran.code == 0
     assert all(name in ran.out for name in [*COMMANDS, *POLICIES, "lpt-local"])
 
@@ -65,7 +64,7 @@ def _completed(folder: Path, *words: str) -> list[str]:
         (["plan", "moe", "--fabric", "=", "my"], ["my bytes.csv"]),
         (["gap", "moe", "--policy", "pxn,lpt-"], ["pxn,lpt-local", "pxn,lpt-global"]),
         (["solve", "moe", "--backend", "n"], ["native"]),
-        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["completion", ""], ["bash"]),
         (["nonsense", ""], []),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 Cli = Callable[..., Any]
 
 COMMANDS = {
-    "demo": (["demo"], "-o"),
+    "demo": (["demo"], "--figure"),
     "gap": (["gap", "moe", "--limit", "0s"], "--figure"),
     "hybrid": (["hybrid"], "--figure"),
     "simulate": (["simulate", "moe"], "--timeline"),
@@ -23,12 +23,12 @@ COMMANDS = {
 SMALL = ("moe:tokens=16,skew=0.5", "--nodes", "2", "--rails", "2")
 DRAWN = {
     "gap": ["gap", *SMALL, "--limit", "0s", "--figure"],
-    "frontier": ["frontier", *SMALL, "--policy", "own-nic,lpt", "-o"],
+    "frontier": ["frontier", *SMALL, "--policy", "own-nic,lpt", "--figure"],
     "compare": ["compare", *SMALL, "--degrade", "0:1=0.5", "--figure"],
     "simulate": ["simulate", *SMALL, "--timeline"],
     "faults": ["simulate", *SMALL, "--fault", "1us:0:1=0.5", "--timeline"],
     "hybrid": ["hybrid", "--figure"],
-    "fabric": ["fabric", "show", "--rails", "4", "-o"],
+    "fabric": ["fabric", "show", "--rails", "4", "--figure"],
 }
 
 

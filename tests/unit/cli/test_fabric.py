@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_show_draws_and_says(here: Path, railopt_cli: Cli) -> None:
-    ran = railopt_cli("fabric", "show", "topo.xml", "-o", "node.svg")
+    ran = railopt_cli("fabric", "show", "topo.xml", "--figure", "node.svg")
     assert (ran.code, ran.err) == (0, "saved node.svg\n")
     assert ran.out.splitlines()[:4] == [
         "nodes: 1, GPUs per node: 2, rails: 2",
@@ -38,8 +38,8 @@ def test_show_draws_and_says(here: Path, railopt_cli: Cli) -> None:
     ]
     assert "  rail 1 is mlx5_1, near GPU 1 (PIX)\n" in ran.out
     assert (here / "node.svg").read_text().startswith("<?xml")
-    assert railopt_cli("fabric", "show", "topo.xml", "-o", "node.svg").code == 1
-    assert railopt_cli("fabric", "show", "topo.xml", "-o", "node.svg", "--force").code == 0
+    assert railopt_cli("fabric", "show", "topo.xml", "--figure", "node.svg").code == 1
+    assert railopt_cli("fabric", "show", "topo.xml", "--figure", "node.svg", "--force").code == 0
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ ALONE = dump([bridge(0, gpu(0))])
         (["fabric", "show", "fabric.toml", "--nodes", "4"], "--fabric and --nodes contradict"),
         (["fabric", "show", "topo.xml", "--node", "1"], "node = 1: expected"),
         (["fabric", "show", "topo.xml", "--force"], "--force can't do anything"),
-        (["fabric", "show", "topo.xml", "-o", "node.gif"], "a figure is written as"),
-        (["fabric", "show", "--rails", "129", "-o", "node.svg"], "at most 128 of each"),
+        (["fabric", "show", "topo.xml", "--figure", "node.gif"], "a figure is written as"),
+        (["fabric", "show", "--rails", "129", "--figure", "node.svg"], "at most 128 of each"),
         (["fabric", "draw"], "invalid choice: 'draw'"),
         (["fabric"], "required"),
         (["plan", "moe", "--fabric", "topo.xml"], "describes one node: say how many"),

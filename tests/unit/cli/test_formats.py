@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ TABLES = {
     "gap": ["gap", *SMALL, "--policy", "lpt,pxn", "--limit", "0s"],
     "blame": ["blame", "plan.npz", "--counters", "before", "after"],
     "compare": ["compare", SMALL[0], "--healthy", "fabric.toml", "--degrade", "0:1=0.5"],
+    "size": ["size", SMALL[0], "--nodes", "3", "--gpus", "2", "--rails", "2", "--cases", "1"],
     "frontier": ["frontier", *SMALL, "--policy", "own-nic,lpt"],
     "split": [
         "split",
@@ -64,6 +66,7 @@ LONG = {
     "place": ["place", "drift:steps=4", "--nodes", "2", "--gpus", "2", "--model", "mixtral-8x7b"],
     "prove id": ["prove", "--quick", "--id", "T2"],
 }
+WITH_UNIT = re.compile(r"-?\d[\d.,]* ?(([numk]?s|[KMGT]?i?B|[KMGT]?b)(/s)?|\\?%|x)", re.ASCII)
 NO_FORMAT = {
     "fabric",
     "report",
@@ -106,18 +109,19 @@ def save_inputs(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["csv", "latex", "markdown", "json"])
-@pytest.mark.parametrize("command", sorted(TABLES))
+@pytest.mark.parametrize("command", [*sorted(TABLES), *LONG])
 def test_every_table_in_every_form(
     railopt_cli: Cli, files: Path, monkeypatch: pytest.MonkeyPatch, command: str, form: str
 ) -> None:
     monkeypatch.chdir(files)
-    ran = railopt_cli(*TABLES[command], "--format", form)
+    ran = railopt_cli(*{**TABLES, **LONG}[command], "--format", form)
     assert ran.code == 0, ran.err
     if form == "json":
         assert json.loads(ran.out)
     elif form == "latex":
         assert ran.out.count("\\begin{tabular}") == ran.out.count("\\end{tabular}") >= 1
         assert ran.out.startswith("%")
+        assert [cell for cell in _cells(ran.out) if WITH_UNIT.fullmatch(cell)] == []
     elif form == "markdown":
         assert all(line.startswith("|") for line in ran.out.splitlines() if line)
     else:
@@ -127,8 +131,15 @@ def test_every_table_in_every_form(
             assert {len(row) for row in rows} == {len(head)}
 
 
+def _cells(latex: str) -> list[str]:
+    """Of tables in LaTeX, but for the head and the first cell of each row, which names it."""
+    bodies = re.findall(r"\\midrule\n(.*?)\\bottomrule", latex, re.DOTALL)
+    rows = [row for body in bodies for row in body.splitlines()]
+    return [cell.strip() for row in rows for cell in row.removesuffix(r"\\").split(" & ")[1:]]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [*sorted(TABLES), "gap moved", "place", "prove id"])
+@pytest.mark.parametrize("command", [*sorted(TABLES), *LONG])
 def test_every_line_fits_a_screen(
     railopt_cli: Cli, files: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -158,7 +169,8 @@ def test_latex_has_numbers_apart_from_units_and_says_what_it_shows(railopt_cli: 
         r"\end{table}",
     ]
     mixed = railopt_cli(*line, "--chunk", "1KiB,flow", "--format", "latex", "--columns", "chunk")
-    assert "{tabular}{r}" in mixed.out
+    assert "{tabular}{S}" in mixed.out
+    assert "{flow}" in mixed.out
 
 
 def test_help_fits_a_screen(railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

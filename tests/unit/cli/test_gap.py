@@ -118,9 +118,53 @@ def test_commands_take_one_dispatch_of_a_trace(
     ran = railopt_cli(name, f"{tmp_path / 'counts.npy'}:step=1,layer=0,hidden=4KiB", *small)
     assert ran.code in (0, 2), ran.err  # 2: the optimum is not known
     assert ran.out
+    if name in ("frontier", "compare"):  # they take several, see below
+        return
     refused = railopt_cli(name, f"{tmp_path / 'counts.npy'}:layer=all", *small)
     assert refused.code == 1
     assert "2 dispatches: expected one; choose step=" in refused.err
+
+
+def test_compare_and_frontier_have_the_rows_of_every_dispatch(
+    tmp_path: Path, railopt_cli: Cli
+) -> None:
+    path = tmp_path / "counts.npy"
+    np.save(path, np.random.default_rng(3).integers(1, 400, (1, 2, 4, 8)))
+    small = ["--nodes", "2", "--rails", "2", "--policy", "lpt,own-nic"]
+    for name, options in (("compare", ["--degrade", "0:1=0.5"]), ("frontier", ["--limit", "0s"])):
+        line = [*small, *options]
+        apart = [railopt_cli(name, f"{path}:layer={i}", *line, "--json").out for i in range(2)]
+        ran = railopt_cli(name, f"{path}:layer=all", *line, "--json")
+        found = json.loads(ran.out)["dispatches"]
+        assert [one.pop("dispatch") for one in found] == ["step 0, layer 0", "step 0, layer 1"]
+        assert found == list(map(json.loads, apart))
+        text = railopt_cli(name, f"{path}:layer=all", *line).out
+        assert "step 0, layer 1  lpt" in text
+        refused = railopt_cli(name, f"{path}:layer=all", *line, "--figure", tmp_path / "x.svg")
+        assert refused.code == 1
+        assert "2 dispatches: expected one" in refused.err
+        if name == "compare":
+            lpt, _, bound = json.loads(ran.out)["totals"]
+            both = [one["policies"][0] for one in found]
+            assert Fraction(lpt["degraded"]) == sum(Fraction(one["degraded"]) for one in both)
+            least = sum(Fraction(one["degraded_bound"]) for one in found)
+            assert (bound["policy"], Fraction(bound["degraded"])) == ("bound", least)
+            assert "all              bound" in text
+
+
+def test_convert_writes_a_file_per_dispatch(tmp_path: Path, railopt_cli: Cli) -> None:
+    path, out = tmp_path / "counts.npy", tmp_path / "bytes.csv"
+    np.save(path, np.random.default_rng(3).integers(1, 400, (1, 2, 4, 8)))
+    small = ["--nodes", "2", "--rails", "2"]
+    ran = railopt_cli("convert", f"{path}:layer=all", out, *small)
+    assert ran.code == 0, ran.err
+    made = [tmp_path / f"bytes.step-0.layer-{i}.csv" for i in range(2)]
+    for i, file in enumerate(made):
+        assert railopt_cli("convert", f"{path}:layer={i}", out, *small, "--force").code == 0
+        assert file.read_text() == out.read_text()
+    made[0].unlink()
+    assert railopt_cli("convert", f"{path}:layer=all", out, *small).code == 1
+    assert not made[0].exists()  # the second is in the way: none is written
 
 
 def test_gap_of_plans_prints_a_table_that_keeps_two_facts_apart(
@@ -300,7 +344,7 @@ def test_progress_shows_value_and_bound_once_there_are_any(
 ) -> None:
     stages: list[Callable[[], str]] = []
     monkeypatch.setattr(progress, "stage", stages.append)
-    progress.show("1MiB", Progress(0.5, value, bound, "search"))
+    progress.show("1MiB", Progress(value, bound, "search"))
     assert [say() for say in stages] == [said]
 
 

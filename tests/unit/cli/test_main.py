@@ -225,6 +225,7 @@ BAD = [
     (["plan", "moe", "--nodes", "100000"], "at most 8192"),
     (["plan", "moe", "--chunk", "4B"], "use larger chunks"),
     (["plan", "x" * 300], "neither a file nor a workload"),
+    (["plan", "fast-zip:s=0.8"], "did you mean 'fast-zipf'"),
     (["plan", "moe", "--fabric", "/"], "Is a directory"),
     (["convert", "moe", "fabric.toml"], "a fabric comes from"),
     (["convert", "moe", "."], "a folder"),
@@ -280,7 +281,7 @@ def test_a_flag_that_can_do_nothing_is_an_error(railopt_cli: Cli, tmp_path: Path
     Fabric.uniform(2, 2).save(tmp_path / "f.toml")
     for arguments, complaint in (
         (["plan", "moe", "--force"], "without -o"),
-        (["demo", "--force"], "without -o"),
+        (["demo", "--force"], "without --figure"),
         (["convert", tmp_path / "f.toml", tmp_path / "g.topo", "--nodes", 4], "give no fabric"),
         (["convert", tmp_path / "f.toml", tmp_path / "g.topo", "--degrade", "0:0=0"], "no fabric"),
     ):

@@ -85,7 +85,9 @@ def test_the_table_names_every_policy(trace: str, capsys: pytest.CaptureFixture[
         "planned on 2 (5 to 6)",
         "eplb, ",
         "busiest NIC, pxn",
-        "dispatch time, equitable",
+        "dispatch, equitable",
+        "bytes on step 6",
+        "time on step 6",
         "iteration",
         "experts moved:",
     ):

@@ -28,9 +28,9 @@ REPORTS = [f"node{k}_rail{n}.json" for k in range(2) for n in range(8)]
 RUN = {
     **TABLES,
     **LONG,
-    "demo": ["demo", "-o", "demo.svg"],
+    "demo": ["demo", "--figure", "demo.svg"],
     "devices": ["devices"],
-    "fabric": ["fabric", "show", "fabric.toml", "-o", "node.svg"],
+    "fabric": ["fabric", "show", "fabric.toml", "--figure", "node.svg"],
     "convert": ["convert", "plan.npz", "plan.cm"],
     "refused by a policy": [
         "sweep",

@@ -23,17 +23,28 @@ def test_the_table_has_a_row_per_mechanism(railopt_cli: Callable[..., Any]) -> N
 
 def test_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
     drawn = tmp_path / "weighed.svg"
-    ran = railopt_cli(*LINE, "--steps", "1", "--json", "-o", str(drawn))
+    ran = railopt_cli(*LINE, "--steps", "1", "--json", "--figure", str(drawn))
     data = json.loads(ran.out)
     assert [row["added"] for row in data["rows"]] == ["none", *MECHANISMS]
     assert drawn.read_text().startswith("<?xml")
+
+
+def test_the_bounds_are_certificates(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "bounds"
+    line = (*LINE, "--order", "rails", "--certificate", str(folder))
+    assert railopt_cli(*line).code == 0
+    files = sorted(folder.glob("*.json"))
+    assert len(files) % 2 == 0 < len(files)
+    assert railopt_cli("check", *map(str, files)).code == 0
+    again = railopt_cli(*line)
+    assert (again.code, "is there already" in again.err) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         (("--order", "rails,magic"), "unknown mechanism"),
-        (("-o", "weighed.bmp"), "weighed.bmp"),
+        (("--figure", "weighed.bmp"), "weighed.bmp"),
         (("--held-out", "9"), "held out"),
         (("--width", "column"), "--width"),
     ],

@@ -13,7 +13,7 @@ import pytest
 from railopt import Chunks, Fabric, Plan, Traffic, plan
 from railopt.base.errors import InputError
 from railopt.model.inside import Inside
-from railopt.model.moves import rail_costs
+from railopt.model.plan import rail_costs
 
 FABRIC = Fabric.uniform(3, 4, gpus=4)
 SHARED = Fabric.uniform(3, 2, gpus=4)  # GPUs 0 and 1 on NIC 0, GPUs 2 and 3 on NIC 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from railopt import Fabric
 from railopt.base.errors import InputError
 from railopt.model.published import ZIPF_VALUES, zipf_sizes
-from railopt.model.workloads import from_spec
+from railopt.model.workloads import WORKLOADS, from_spec
 
 FAST = Fabric.uniform(4, 8)
 
@@ -114,3 +115,32 @@ def test_the_command_line_refuses_with_one_sentence(railopt_cli: Callable[..., o
     ran = railopt_cli("plan", "fast-zipf:s=1", "--nodes", "2", "--rails", "2")
     assert ran.code == 1  # type: ignore[attr-defined]
     assert ran.err.count("\n") == 1  # type: ignore[attr-defined]
+
+
+def test_a_token_of_prophet_goes_to_different_experts() -> None:
+    """The most popular expert gets a token of a GPU at most once."""
+    fabric = Fabric.uniform(4, 4)
+    for seed in range(3):
+        sent = from_spec(f"prophet:top_k=4,seed={seed}", fabric).bytes
+        assert sent.max() <= 1024 * 512 * 4
+    assert (from_spec("prophet:top_k=16", fabric).bytes == 1024 * 512 * 4).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "complaint"),
+    [
+        ("prophet", {"width": 512.5}, "width = 512.5: expected a whole number"),
+        ("prophet", {"gate": 3}, "gate = 3: expected text"),
+        ("moe", {"tokens": "many"}, "tokens = 'many': expected a whole number"),
+        ("moe", {"skew": "0.8"}, "skew = '0.8': expected a number"),
+        ("uniform", {"size": 1.5}, "size = 1.5: expected a size"),
+        ("uniform", {"seed": None}, "seed = None: expected a whole number"),
+        ("routing", {"top": True}, "top = True: expected a whole number"),
+        ("drift", {"drift": [1]}, r"drift = \[1\]: expected a number"),
+    ],
+)
+def test_an_option_of_a_wrong_type_is_refused(
+    name: str, options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        WORKLOADS[name](FAST, **options)

@@ -70,7 +70,7 @@ def test_cm_triggers_round_trip() -> None:
         ],
     )
     assert "trigger id 1 barrier count 2" in text
-    assert parse_cm(text)[1][2] == Connection(1, 0, 5, trigger=1)
+    assert list(parse_cm(text)[1])[2] == Connection(1, 0, 5, trigger=1)
 
 
 def test_topo_round_trip() -> None:

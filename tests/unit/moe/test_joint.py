@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from scipy.optimize import linprog
 
 from railopt.base.dice import Dice
 from railopt.base.errors import InputError
+from railopt.checker import check_certificate
 from railopt.moe.joint import Demand, NodePrices
 
 
@@ -91,6 +94,42 @@ def test_the_way_back_is_bounded_by_the_same_prices(seed: int) -> None:
     back = Demand(demand.tokens, demand.slots, demand.rx, demand.tx, demand.token_bytes)
     times = [least_time(back, holds) for holds in placements(demand)]
     assert float(demand.back.bound(demand.prices())) <= min(times) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_certificate_holds_and_no_larger_one_does(seed: int) -> None:
+    demand = drawn(seed)
+    for way in (demand, demand.back):
+        made = way.certificate(demand.prices())
+        assert made.require().bound == way.bound(demand.prices())
+        larger = replace(made, bound=made.bound + Fraction(1, 10**9))
+        assert not larger.check().ok
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [
+        ("problem", "slots", [1]),
+        ("problem", "slots", [2, 1]),
+        ("problem", "tokens", [[6, 6], [6, 5]]),
+        ("problem", "tokens", [[6, 6]]),
+        ("problem", "tokens", [[6], [6]]),
+        ("problem", "rx", [4, 5]),
+        ("problem", "token_bytes", 7),
+        ("witness", "recv", [0, 0]),
+        ("witness", "slot", [0, 0]),
+        ("witness", "slot", [9, 6]),
+        ("witness", "send", [-1, 0]),
+        ("witness", "kind", "line"),
+    ],
+)
+def test_a_changed_certificate_does_not_hold(where: str, name: str, value: Any) -> None:
+    demand = Demand(np.full((2, 2), 6), np.array([1, 1]), *2 * [np.array([4, 4])], 8)
+    prices = NodePrices(np.array([1, 1]), np.array([0, 0]), np.array([6, 6]))
+    record = demand.certificate(prices).as_dict()
+    assert (check_certificate(record).ok, record["claim"]["bound"]) == (True, "12")
+    assert not check_certificate({**record, where: {**record[where], name: value}}).ok
+    assert not check_certificate({**record, "assignment": [[0, 0, 6]]}).ok
 
 
 def test_tokens_that_fit_their_node_cost_nothing() -> None:

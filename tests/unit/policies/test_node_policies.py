@@ -12,7 +12,7 @@ from railopt import Chunks, Fabric, Plan, Planner, Traffic, plan, workloads
 from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.model.inside import Inside
-from railopt.model.moves import rail_costs
+from railopt.model.plan import rail_costs
 from railopt.policies.spilling import _begun
 
 FABRIC = Fabric.uniform(4, 4, gpus=4)
@@ -298,7 +298,7 @@ def test_few_bytes_are_moved_where_chunks_are_large(spec: str, nodes: int, chunk
 
 @pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL])
 def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
-    from railopt.policies import spill_rails, spill_swaps
+    from railopt.policies import spill_rails
     from railopt.policies.spilling import TimedRails, _longest
 
     for seed in range(5):
@@ -308,8 +308,8 @@ def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
         units, prices = _begun(fabric, chunks, np.empty_like(rail))
         busy = spill_rails.times(units, prices, rail)
         kept = _longest(busy)
-        state = spill_swaps.SwapState(units, prices, busy[0], busy[1], rail)
-        assert spill_swaps.trade_home(state, kept) > 0
+        state = spill_rails.SwapState(units, prices, busy[0], busy[1], rail)
+        assert spill_rails.trade_home(state, kept) > 0
         again = spill_rails.times(units, prices, rail)
         assert np.array_equal(again[0], busy[0])
         assert np.array_equal(again[1], busy[1])

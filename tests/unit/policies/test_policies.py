@@ -14,11 +14,11 @@ from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.base.kernels import kernel
 from railopt.evidence.bounds import lower_bound
-from railopt.policies import by_size, common, equal_pairs, unequal_rails
+from railopt.policies import by_size, common, equal_rails, unequal_rails
 from railopt.policies.by_size import WordLayout
 from railopt.policies.colouring import _lowest_bit, split_counts
 from railopt.policies.common import Columns, rail_turns
-from railopt.policies.equal_pairs import Spread
+from railopt.policies.equal_rails import Spread
 
 
 def uniform_flows(nodes: int) -> Chunks:
@@ -153,7 +153,7 @@ def test_equal_rails_and_rails_that_differ_follow_the_same_rule() -> None:
         assert np.array_equal(plan(fabric, chunks, "lpt-global").rail, general)
         rows, packed = rng.permutation(count)[: count // 2 + 1], np.empty(count, np.int16)
         packed[:] = general[:] = -1
-        equal_pairs.lpt_local(columns, rows, Spread(nodes, nodes, rails, 3, 4), packed)
+        equal_rails.lpt_local(columns, rows, Spread(nodes, nodes, rails, 3, 4), packed)
         words = by_size.descending(chunks.size[rows])
         unequal_rails.lpt_local(words, rows, columns, costs._replace(first=3), 4, general)
         assert np.array_equal(packed, general)

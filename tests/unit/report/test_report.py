@@ -77,7 +77,7 @@ def text(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def one_row(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of a single row that was not simulated: few figures, drawn soon."""
-    row = {key: value for key, value in results.load(folder).rows[0].items() if key != "simulated"}
+    row = {key: value for key, value in results.read(folder).rows[0].items() if key != "simulated"}
     path = tmp_path_factory.mktemp("one") / "rows.jsonl"
     path.write_bytes(results.encode(row) + b"\n")
     return path
@@ -118,7 +118,7 @@ def test_the_page_stands_alone(text: str) -> None:
 
 
 def test_the_page_holds_every_exact_number(folder: Path, text: str) -> None:
-    for row in results.load(folder).rows:
+    for row in results.read(folder).rows:
         for scale, name in ((10**6, "value"), (10**6, "bound"), (100, "gap")):
             assert f'title="{Fraction(row[name]) * scale}"' in text
 
@@ -214,7 +214,7 @@ def test_a_problem_counts_once_in_every_part(
     folder: Path, tmp_path: Path, railopt_cli: Cli
 ) -> None:
     """A row of another limit and one of other code, of the same problem and policy."""
-    row = dict(results.load(folder).rows[0])
+    row = dict(results.read(folder).rows[0])
     longer = {**row["instance"], "limit_s": 9.0}
     rows = [{**row, "key": "longer", "instance": longer}, {**row, "key": "other code"}, row]
     path, out = tmp_path / "r.jsonl", tmp_path / "r.html"
@@ -288,7 +288,7 @@ def test_text_from_results_is_escaped(folder: Path, tmp_path: Path, railopt_cli:
     """A policy's name, a failure and a paper's claim that would be markup, a formula or a forged
     line.
     """
-    row = results.load(folder).rows[0]
+    row = results.read(folder).rows[0]
     changed = {**row, "key": "other", "instance": {**row["instance"], "policy": HOSTILE}}
     failed = {**row, "key": "third", "status": "failed", "error": HOSTILE}
     (tmp_path / "rows.jsonl").write_text(
@@ -330,7 +330,7 @@ def test_rows_that_are_no_utf8_are_counted(one_row: Path, tmp_path: Path, railop
 
 @pytest.mark.parametrize("started", [None, 3, float("nan")])
 def test_a_row_that_says_not_when_it_began(folder: Path, tmp_path: Path, started: object) -> None:
-    row = {**results.load(folder).rows[0], "started": started}
+    row = {**results.read(folder).rows[0], "started": started}
     if started is None:
         del row["started"]
     (tmp_path / "r.jsonl").write_bytes(results.encode(row) + b"\n")
@@ -359,7 +359,7 @@ ODD: tuple[object, ...] = (
 @pytest.mark.slow
 def test_spoilt_rows_are_one_sentence(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     """200 rows with one value replaced or gone: each is refused, or can be shown."""
-    rows = results.load(folder).rows
+    rows = results.read(folder).rows
     dice = random.Random(5)
     shown, messages = [], []
     for case in range(200):
@@ -407,7 +407,7 @@ def test_the_suffix_decides_the_format(tmp_path: Path, name: str, start: bytes) 
 
 
 def test_figures_show_the_rows_numbers(folder: Path) -> None:
-    rows = results.load(folder).rows
+    rows = results.read(folder).rows
     by_policy = gap_by_policy(rows)
     assert by_policy is not None
     for policy, count, *quartiles in by_policy.rows:

@@ -48,7 +48,7 @@ def test_a_dead_port_that_comes_back_is_a_wait() -> None:
 
 @pytest.mark.parametrize("needs", [[[0, 0]], [[0, 1], [1, 0]], [[1, 0], [2, 1], [1, 2]]])
 def test_a_stage_that_depends_on_itself(needs: list[list[int]]) -> None:
-    with pytest.raises(InputError, match=r"group \(stage\) [01] waits for itself"):
+    with pytest.raises(InputError, match=r"group \(stage\) [01] waits for a circle"):
         flow(needs=np.array(needs))
 
 

@@ -105,7 +105,7 @@ def test_rows_are_appended_and_torn_lines_dropped_and_counted(tmp_path: Path) ->
     second.append(row_of("a", value="9"))  # a second client did it too: the first row counts
     with first.path.open("ab") as file:
         file.write(b'{"key":"d","status":"ok","inst')
-    found = results.load(tmp_path)
+    found = results.read(tmp_path)
     assert {row["key"] for row in found.rows} == {"a", "c"}
     assert [row["key"] for row in found.failed] == ["b"]
     assert (found.torn, found.files) == (1, 2)
@@ -131,7 +131,7 @@ def test_a_full_disk_loses_no_finished_row(tmp_path: Path, monkeypatch: pytest.M
     assert caught.value.filename == str(writer.path)
     monkeypatch.undo()
     writer.append(row_of("c"))
-    found = results.load(tmp_path)
+    found = results.read(tmp_path)
     assert [row["key"] for row in found.rows] == ["a", "c"]
     assert found.torn == 0
     writer.close()
@@ -143,7 +143,7 @@ def test_exports(tmp_path: Path) -> None:
         results.export(rows, tmp_path / name)
         assert (tmp_path / name).read_text().splitlines()[1].endswith(str(1 / 3))
     results.export(rows, tmp_path / "r.jsonl")
-    assert len(results.load(tmp_path / "r.jsonl").rows) == 2
+    assert len(results.read(tmp_path / "r.jsonl").rows) == 2
     results.export(rows, tmp_path / "r.parquet")
     import pyarrow.parquet
 
@@ -154,7 +154,7 @@ def test_exports(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.csv"):
         results.export(rows, tmp_path / "r.xlsx")
     with pytest.raises(InputError, match="no such"):
-        results.load(tmp_path / "nowhere")
+        results.read(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("value", ["x", [1], {}, 10**400, "\ud800"])
@@ -182,7 +182,7 @@ def test_only_files_are_read(tmp_path: Path) -> None:
     """Nobody ever writes into the pipe."""
     os.mkfifo(tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").write_bytes(results.encode(row_of("b")) + b"\n")
-    found = results.load(tmp_path)
+    found = results.read(tmp_path)
     assert (found.keys, found.files, results.good_keys(tmp_path)) == ({"b"}, 1, {"b"})
 
 
@@ -337,7 +337,7 @@ def test_a_row_glued_to_a_torn_one_is_computed_again(tmp_path: Path) -> None:
         results.encode(row_of("a")) + b"\n" + results.encode(row_of("t"))[:40] + whole + b"\n"
     )
     assert results.good_keys(tmp_path) == {"a"}
-    found = results.load(tmp_path)
+    found = results.read(tmp_path)
     assert (found.keys, found.torn) == ({"a"}, 1)
 
 
@@ -352,13 +352,13 @@ def test_no_changed_or_cut_line_passes_for_a_row(tmp_path: Path, cut: int) -> No
     ]
     (tmp_path / "x.jsonl").write_bytes(b"\n".join(damaged) + b"\n")
     assert results.good_keys(tmp_path) == set()
-    assert results.load(tmp_path).rows == ()
+    assert results.read(tmp_path).rows == ()
 
 
 def test_rows_that_are_no_text_or_no_objects_are_torn_lines(tmp_path: Path) -> None:
     lines = [b"\xff\xfe{", b"[1, 2]", b'{"key": 7, "status": "ok"}', b"[" * 100_000, b"null"]
     (tmp_path / "x.jsonl").write_bytes(b"\n".join(lines) + b"\n")
-    assert results.load(tmp_path).torn == len(lines)
+    assert results.read(tmp_path).torn == len(lines)
     assert results.good_keys(tmp_path) == set()
 
 
@@ -393,7 +393,7 @@ def test_threads_that_share_a_writer_lose_nothing_on_a_disk_around_full(
         thread.join()
     assert len(written) == 600
     assert results.good_keys(tmp_path) == set(written)
-    assert results.load(tmp_path).torn == 0
+    assert results.read(tmp_path).torn == 0
 
 
 @pytest.fixture
@@ -457,7 +457,7 @@ def test_a_sweep_in_which_all_fail_says_why_and_fails(
     ran = railopt_cli("sweep", path, "-o", tmp_path / "r", "--shard", "0/1", "--workers", "1")
     assert ran.code == 2
     assert "failed 2 x: no living rail from node 0 to node 1" in ran.err
-    assert len(results.load(tmp_path / "r").failed) == 2
+    assert len(results.read(tmp_path / "r").failed) == 2
 
 
 def _good_row() -> dict[str, Any]:
@@ -497,7 +497,7 @@ HOSTILE = {
 def test_rows_that_nobody_wrote_so_are_counted_as_torn(railopt_cli: Any, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"\n".join([*HOSTILE.values(), results.encode(_good_row())]) + b"\n")
-    found = results.load(path)
+    found = results.read(path)
     assert (len(found.rows), len(found.failed), found.torn) == (1, 0, len(HOSTILE))
     assert results.good_keys(tmp_path) == {"k"}  # the others are computed again
     for flags in ([], ["--json"], ["--failed"], ["--all"], ["--export", tmp_path / "x.csv"]):
@@ -592,7 +592,7 @@ def test_files_and_policies_beside_the_spec(beside: Path, tmp_path: Path) -> Non
     assert len(sweep.instances) == 2 + 4  # a file has no seeds
     summary = client.run(sweep, tmp_path / "results", shard=(0, 1), workers=1)
     assert (summary.done, summary.failed) == (6, 0)
-    rows = results.load(tmp_path / "results").rows
+    rows = results.read(tmp_path / "results").rows
     mine = [row for row in rows if row["instance"]["traffic"] == "mine.csv"]
     assert [row["bytes"] for row in mine] == [12_000, 12_000]
     assert str(beside) not in json.dumps(rows)

@@ -33,7 +33,7 @@ SLOW = {"T14a", "T14d", "T15c", "T7d", "T7e", "T7i", "T7k", "T8b"}
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in registry.load()],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in registry.read()],
 )
 def test_everything_in_the_registry_runs_and_holds(name: str, kernel: run.CoqKernel) -> None:
     outcome = run.run(registry.get(name), kernel, quick=True)
@@ -65,30 +65,30 @@ def used_ids() -> dict[str, set[str]]:
 
 
 def test_every_id_in_use_is_registered() -> None:
-    known, used = registry.load(), used_ids()
+    known, used = registry.read(), used_ids()
     assert len(used) > 20
     assert not {name: files for name, files in used.items() if name not in known}
 
 
 def test_coq_and_the_registry_name_the_same_theorems() -> None:
     numbered = {name for names in coq.theorems().values() for name in names}
-    listed = {name: theorem.id for theorem in registry.load().values() for name in theorem.coq}
+    listed = {name: theorem.id for theorem in registry.read().values() for name in theorem.coq}
     assert set(listed) == numbered
     for name, identity in listed.items():
         assert re.match(r"T\d+", identity)[0] == re.search(r"\.(T\d+)_", name)[1], name  # type: ignore[index]
 
 
 def test_every_counterexample_is_registered_and_refutes_its_claim() -> None:
-    listed = {name for theorem in registry.load().values() for name in theorem.counterexamples}
+    listed = {name for theorem in registry.read().values() for name in theorem.counterexamples}
     files = {path.name: counterexamples.read(path) for path in counterexamples.files()}
     assert set(files) == listed
     for name, record in files.items():
-        assert record["theorem"] in registry.load(), name
+        assert record["theorem"] in registry.read(), name
         assert counterexamples.replay(record) == [], name
 
 
 def test_every_theorem_has_its_page() -> None:
-    for theorem in registry.load().values():
+    for theorem in registry.read().values():
         page = (ROOT / "proofs" / "notes" / theorem.note).read_text(encoding="utf-8")
         assert re.search(rf"^#+ {theorem.id}\b", page, re.M), theorem.id
         for picture in re.findall(r"\]\((\S+\.svg)\)", page):
@@ -105,7 +105,7 @@ def test_the_pictures_are_what_the_script_draws() -> None:
 
 def test_the_table_has_a_row_a_theorem_and_its_links_lead_somewhere() -> None:
     table = registry.table()
-    assert re.findall(r"^\| \[(\w+)\]", table, re.M) == list(registry.load())
+    assert re.findall(r"^\| \[(\w+)\]", table, re.M) == list(registry.read())
     links = re.findall(r"\]\((\S+?)\)", table)
     assert len(links) > 50
     assert [link for link in links if not (ROOT / link).is_file()] == []
@@ -117,7 +117,7 @@ def test_applicability_names_registered_theorems() -> None:
         Fabric.uniform(4, 4).degraded({(1, 2): "0.5"}),
         Fabric.uniform(4, 4).degraded({(1, 2): "0"}),
     ]
-    known = registry.load()
+    known = registry.read()
     assert {entry.id for fabric in fabrics for entry in applies.applicability(fabric)} <= set(known)
 
 
@@ -153,7 +153,7 @@ def test_a_bad_entry_is_an_error(change: dict[str, object], message: str, tmp_pa
         + "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**GOOD, **change}.items())
     )
     with pytest.raises(FormatError, match=message):
-        registry.load(path)
+        registry.read(path)
 
 
 def test_an_id_occurs_once_and_an_open_statement_needs_nothing(tmp_path: Path) -> None:
@@ -163,10 +163,10 @@ def test_an_id_occurs_once_and_an_open_statement_needs_nothing(tmp_path: Path) -
     )
     path = tmp_path / "THEOREMS.toml"
     path.write_text(entry)
-    assert run.run(registry.load(path)["T1"], run.CoqKernel("pinned"), quick=True).ok
+    assert run.run(registry.read(path)["T1"], run.CoqKernel("pinned"), quick=True).ok
     path.write_text(entry + entry)
     with pytest.raises(FormatError, match="twice"):
-        registry.load(path)
+        registry.read(path)
 
 
 def test_unknown_names_are_errors() -> None:
@@ -201,7 +201,7 @@ def test_a_coq_theorem_that_is_not_pinned_fails(kernel: run.CoqKernel) -> None:
 
 
 def test_every_checker_lets_a_hypothesis_be_dropped() -> None:
-    for theorem in registry.load().values():
+    for theorem in registry.read().values():
         for name in theorem.checks:
             parameters = inspect.signature(registry.checker(name)).parameters
             assert any(p.kind is p.KEYWORD_ONLY for p in parameters.values()), name

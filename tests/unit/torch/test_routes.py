@@ -13,7 +13,7 @@ from railopt import Fabric, Plan, Traffic, plan
 from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.model.inside import Inside
-from railopt.policies.planner import ALONE
+from railopt.policies.planner import NODE_POLICIES
 from railopt.torch.routes import Route, Router, rail_groups
 from railopt.torch.ways import Exchange, Reorder, back, transposed
 
@@ -95,7 +95,7 @@ def decided(fabric: Fabric, counts: np.ndarray, policy: str, **options: bool) ->
     return [router.finish(None if to_nodes else passed[router.rank]) for router in routers]
 
 
-@pytest.mark.parametrize("policy", ALONE)
+@pytest.mark.parametrize("policy", NODE_POLICIES)
 @pytest.mark.parametrize("name", FABRICS)
 @pytest.mark.parametrize("to_nodes", [False, True])
 def test_each_node_alone_decides_as_all_together(name: str, policy: str, to_nodes: bool) -> None:
@@ -141,7 +141,7 @@ def planned(fabric: Fabric, counts: Ints, policy: str, node: int | None = None) 
     return plan(fabric, Traffic(counts, 3).chunks(cap), policy)
 
 
-@pytest.mark.parametrize("policy", ALONE)
+@pytest.mark.parametrize("policy", NODE_POLICIES)
 def test_rails_carry_what_the_policys_plan_says(policy: str) -> None:
     """Of the whole matrix, cut as each node cuts, what the node sends."""
     fabric = FABRICS["a slow and a dead NIC"]

@@ -1,12 +1,10 @@
 """Foreign solvers behind one small interface: a module with
 
-    def solve(
-        program: IntegerProgram, limit_s: float, threads: int, emit: Callable[[Answer], None]
-    ) -> None
+    def solve(program: IntegerProgram, limit_s: float, emit: Callable[[Answer], None]) -> None
 
-which emits every plan it finds and, at the end, what it claims; it raises a BackendError that says
-what to install where something is missing.  It runs in a process of its own (`process.py`), and
-nothing it says is believed before railopt has re-evaluated it.
+which emits every plan it finds and, at the end, what it claims, with one thread.  It runs in a
+process of its own (`process.py`), and nothing it says is believed before railopt has re-evaluated
+it.
 
 To add one: its module, and its entry in `BACKENDS`.
 """
@@ -23,11 +21,11 @@ from railopt.base.extras import installed
 class Answer(NamedTuple):
     """One line of what a back-end says.
 
-    counts   int [types, rails] as lists: a plan, or None
+    rail     the rail of each chunk: a plan, or None
     optimal  it claims that no plan is better than its best
     """
 
-    counts: list[list[int]] | None = None
+    rail: list[int] | None = None
     optimal: bool = False
 
 
@@ -69,9 +67,10 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
-def counts_of(place: Any, values: Any, types: int, rails: int) -> list[list[int]]:
-    """How many of each type go on each rail, from the values of the program's columns, rounded."""
-    counts = [[0] * rails for _ in range(types)]
-    for (kind, rail), value in zip(place.tolist(), values, strict=True):
-        counts[kind][rail] = round(float(value))
-    return counts
+def rails_of(place: Any, values: Any, chunks: int) -> list[int]:
+    """The rail of each chunk, from the values of the program's columns; -1 where it has none."""
+    rail = [-1] * chunks
+    for (chunk, n), value in zip(place.tolist(), values, strict=True):
+        if value > 0.5:
+            rail[chunk] = n
+    return rail

@@ -14,50 +14,32 @@ from typing import Any
 import pulp
 
 from railopt.base.errors import BackendError
-from railopt.solver.program.backends import Answer, counts_of
-from railopt.solver.program.program import IntegerProgram, Linear, linear
+from railopt.solver.program.backends import Answer, rails_of
+from railopt.solver.program.program import IntegerProgram, linear
 
 
-def solve(
-    program: IntegerProgram, limit_s: float, threads: int, emit: Callable[[Answer], None]
-) -> None:
+def solve(program: IntegerProgram, limit_s: float, emit: Callable[[Answer], None]) -> None:
     """PuLP 3 calls an answer cut off by the time limit "Optimal": only its solution status, and
     time to spare, count.
     """
-    solver = _cbc(limit_s, threads, program.upper >= 0)
-    matrix = linear(program)
-    problem, x = _problem(program, matrix)
-    began = time.monotonic()
-    found, optimal = _outcome(problem, problem.solve(solver))
-    in_time = time.monotonic() - began < 0.95 * limit_s
-    if found:
-        values = [variable.value() or 0.0 for variable in x]
-        emit(Answer(counts_of(matrix.place, values, *program.allowed.shape), optimal and in_time))
-
-
-def _problem(program: IntegerProgram, matrix: Linear) -> tuple[Any, list[Any]]:
-    """The program as PuLP takes it, and its variables but for t."""
+    solver, matrix = _cbc(limit_s), linear(program)
     problem = pulp.LpProblem("railopt", pulp.LpMinimize)
     variable = getattr(problem, "add_variable", pulp.LpVariable)
     sum_of = getattr(pulp.LpAffineExpression, "from_list", pulp.LpAffineExpression)
-    x = [
-        variable(f"x_{j}_{n}", 0, int(program.count[j]), "Integer")
-        for j, n in matrix.place.tolist()
-    ]
-    latest = program.upper if program.upper >= 0 else None
-    t = variable("t", program.lower, latest, "Integer" if program.exact else "Continuous")
-    if latest is not None:
-        for column, value in zip(x, program.hint[tuple(matrix.place.T)].tolist(), strict=True):
-            column.setInitialValue(value)
-        t.setInitialValue(latest)
-    columns = [*x, t]
-    problem += sum_of([(c, v) for c, v in zip(columns, matrix.objective, strict=True) if v])
+    x = [variable(f"x_{j}_{n}", 0, 1, "Integer") for j, n in matrix.place.tolist()]
+    columns = [*x, variable("t", 0, None, "Integer" if program.exact else "Continuous")]
+    problem += sum_of([(columns[-1], 1)])
     for entries, low, high in zip(
         matrix.by_row(), matrix.row_lower.tolist(), matrix.row_upper.tolist(), strict=True
     ):
         terms = sum_of([(columns[c], value) for c, value in entries])
         problem += (terms == high) if low == high else (terms <= high)
-    return problem, x
+    began = time.monotonic()
+    found, optimal = _outcome(problem, problem.solve(solver))
+    in_time = time.monotonic() - began < 0.95 * limit_s
+    if found:
+        values = [variable.value() or 0.0 for variable in x]
+        emit(Answer(rails_of(matrix.place, values, len(program.src)), optimal and in_time))
 
 
 def _outcome(problem: Any, answer: Any) -> tuple[bool, bool]:
@@ -69,16 +51,9 @@ def _outcome(problem: Any, answer: Any) -> tuple[bool, bool]:
     return optimal or status == pulp.LpSolutionIntegerFeasible, optimal
 
 
-def _cbc(limit_s: float, threads: int, warm: bool) -> Any:
+def _cbc(limit_s: float) -> Any:
     """The CBC that PuLP brings, or the system's; there is none for every machine."""
-    options = {
-        "msg": False,
-        "timeLimit": limit_s,
-        "threads": threads,
-        "gapRel": 0.0,
-        "warmStart": warm,
-        "keepFiles": False,
-    }
+    options = {"msg": False, "timeLimit": limit_s, "threads": 1, "gapRel": 0.0, "keepFiles": False}
     for name in ("PULP_CBC_CMD", "COIN_CMD"):
         try:
             solver = getattr(pulp, name)(**options)

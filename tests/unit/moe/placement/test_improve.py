@@ -73,13 +73,19 @@ def best_worth(slots: np.ndarray, load: np.ndarray, before: np.ndarray) -> float
     return best
 
 
+def step(slots: np.ndarray, load: np.ndarray, before: np.ndarray, goal: float, budget: int) -> int:
+    """`improve` of one row."""
+    aim = np.array([goal]), np.array([budget])
+    return int(improve(slots[None], OWNER, load[None], before[None], *aim)[0])
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_step_is_the_best_of_all(seed: int) -> None:
     slots, load, before = drawn(seed)
     start, best = totals(slots, load), best_worth(slots, load, before)
     made = slots.copy()
     # a goal just below the fullest GPU ends the walk after the first step that relieves it
-    improve(made, OWNER, load, before, float(start.max() * (1 - WORTH / 2)), 100)
+    step(made, load, before, float(start.max() * (1 - WORTH / 2)), 100)
     if best == 0:
         np.testing.assert_array_equal(made, slots)
         return
@@ -95,7 +101,7 @@ def test_a_step_is_the_best_of_all(seed: int) -> None:
 def test_the_peak_falls_within_the_budget(seed: int, budget: int) -> None:
     slots, load, before = drawn(seed)
     made = slots.copy()
-    used = improve(made, OWNER, load, before, 0.0, budget)
+    used = step(made, load, before, 0.0, budget)
     assert used == moves(made, before) - moves(slots, before) <= budget
     assert totals(made, load).max() <= totals(slots, load).max() * (1 + 1e-12)
     assert not twins(made)
@@ -107,5 +113,15 @@ def test_the_peak_falls_within_the_budget(seed: int, budget: int) -> None:
 def test_a_goal_that_is_met_changes_nothing() -> None:
     slots, load, before = drawn(1)
     made = slots.copy()
-    assert improve(made, OWNER, load, before, float(totals(slots, load).max()), 100) == 0
+    assert step(made, load, before, float(totals(slots, load).max()), 100) == 0
     np.testing.assert_array_equal(made, slots)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_experts_of_other_nodes_stay_away(seed: int) -> None:
+    """They have no load here, and no slot: to hold one would relieve a GPU."""
+    slots, load, before = drawn(seed)
+    load, before = np.append(load, 0.0), np.append(before, np.zeros((1, GPUS), bool), axis=0)
+    made = slots.copy()
+    step(made, load, before, 0.0, 100)
+    assert set(made.tolist()) == set(range(EXPERTS))

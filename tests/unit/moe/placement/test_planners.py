@@ -164,9 +164,7 @@ def test_the_integer_program_agrees_with_trying_everything(monkeypatch: pytest.M
     for seed, model in (
         (0, flat(4)),
         (1, flat(4, overlap=True)),
-        (2, rails(4, 1)),
         (3, rails(2, 2, overlap=True, fnec_ps=10**7)),
-        (4, rails(3, 2, expert_bytes=10**5)),
         (5, rails(2, 3, expert_bytes=3 * 10**5)),
     ):
         counts, home = draw(model.devices, 4, seed), [0, 0, 1, 3] if seed % 2 else None

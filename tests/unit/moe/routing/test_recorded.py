@@ -9,7 +9,7 @@ import pytest
 
 from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
-from railopt.model.sources import demand_from, trace_file
+from railopt.model.workloads import demand_from, trace_file
 from railopt.moe.placement.files import save_location
 from railopt.moe.placement.placement import Placement
 from railopt.moe.presets import preset
@@ -116,6 +116,12 @@ def test_as_many_ranks_as_gpus(tmp_path: Path) -> None:
     Trace(COUNTS.astype(np.int32), 2).save(tmp_path / "trace.npz")
     with pytest.raises(InputError, match=r"has 4 source ranks.*give --nodes 4"):
         dispatches_from(str(tmp_path / "trace.npz"), Fabric.uniform(nodes=8, rails=1))
+
+
+def test_a_matrix_of_too_many_gpus_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    np.save(tmp_path / "wide.npy", np.ones((1, 1, 30_000, 2), np.int32))
+    with pytest.raises(InputError, match="traffic between 30000 GPUs: at most 8192"):
+        dispatches_from(f"{tmp_path / 'wide.npy'}:top_k=1", Fabric.uniform(30_000, 1, gpus=1))
 
 
 def test_what_is_no_trace(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from railopt.runtime.verbs.objects import Address
 CARD = Card(
     ("mlx5_0", "mlx5_1"),
     (Address(0, bytes(16), 3, True, 5), Address(7, bytes(range(16)), 0, True, 4)),
-    ({1: [(17, 99), (7, 9)], 2: [(18, 98)]}, {1: [(19, 97)], 2: [(20, 96)]}),
+    ([(17, 99), (7, 9)], [(19, 97)]),
     ((101, 102), (103, 104)),
     ((1 << 40, 4096), (1 << 41, 1 << 33)),
 )
@@ -36,10 +36,9 @@ def test_a_card_comes_back_through_json() -> None:
         {"ports": [[0, "zz" * 16, 0, True, 5]] * 2},
         {"ports": [[0, "00" * 16, 0, 1, 5]] * 2},
         {"ports": [[1 << 16, "00" * 16, 0, True, 5]] * 2},
-        {"queue_pairs": [{"1": [[1 << 24, 0]]}] * 2},
-        {"queue_pairs": [{"1": [[1, 0]] * 65}] * 2},
-        {"queue_pairs": [{"x": [[1, 0]]}] * 2},
-        {"queue_pairs": [{"1": [1, 0]}] * 2},
+        {"queue_pairs": [[[1 << 24, 0]]] * 2},
+        {"queue_pairs": [[[1, 0]] * 65] * 2},
+        {"queue_pairs": [{"1": [[1, 0]]}] * 2},
         {"queue_pairs": [[1, 0]] * 2},
         {"rkeys": [[1], [2]]},
         {"rkeys": [[1, 1 << 32], [2, 3]]},

@@ -19,8 +19,7 @@ from railopt.evidence import certificate
 from railopt.evidence.bounds import lower_bound
 from railopt.solver.coupled import solve as coupled
 from railopt.solver.coupled import steps as coupled_steps
-from railopt.solver.coupled.fallback import first_bound, shared_out
-from railopt.solver.coupled.race import Progress, Race
+from railopt.solver.coupled.race import Progress, Race, first_bound, shared_out
 from railopt.solver.coupled.search import Cells, anchor, construct, even_out, improve
 
 
@@ -34,11 +33,8 @@ def moe() -> tuple[Fabric, Chunks]:
 @pytest.mark.parametrize(
     "sizes", [(15_274_935, 21_038_806), (1_527_493_511, 2_103_880_601), (10**17 + 3, 10**17 + 9)]
 )
-def test_two_chunks_of_irregular_bytes_are_proved_without_another_solver(
-    sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_chunks_of_irregular_bytes_are_proved(sizes: tuple[int, int]) -> None:
     """The joint witness counts in bytes: with the sums of small ones, without those of large."""
-    monkeypatch.setattr(coupled_steps, "integer_program", lambda race: None)
     fabric = Fabric.uniform(2, 3).degraded({(0, 2): 0, (1, 1): Fraction(1, 4)})
     sent = np.zeros((6, 6), np.int64)
     sent[0, 3], sent[1, 4] = sizes
@@ -283,7 +279,7 @@ FAILING = ["_start", "_fluid", "_chunk_sums", "_even_out", "_restart", "_nodes"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [*FAILING, "_joint", "integer_program"])
+@pytest.mark.parametrize("step", [*FAILING, "_joint"])
 def test_a_failing_step_loses_nothing(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(race: Race, *args: object) -> None:
         raise MemoryError

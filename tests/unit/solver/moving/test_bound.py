@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from railopt import Chunks, Fabric, plan
 from railopt.base.errors import InputError
 from railopt.model.inside import Inside
-from railopt.model.moves import rail_costs
+from railopt.model.plan import rail_costs
 from railopt.model.workloads import from_spec
 from railopt.solver.fluid import least_time, solve_fluid
 from railopt.solver.moving import bound as moving

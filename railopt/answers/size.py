@@ -1,0 +1,372 @@
+"""What fabric to buy: one workload on candidates of several rails, rates and spines.
+
+A candidate is judged by what is simulated on it with the best planned policy and with what is done
+today, and by a bound below which no policy gets.  Today traffic goes from its GPU's own NIC: on
+rails alone to the same NIC of the other node, where it is passed on, and over a spine or a fat tree
+to the target's own NIC, on a hashed path (ECMP).
+
+Dead NICs are counted by the busiest port, not simulated: the time is that of the NIC, uplink or
+scale-up port that needs longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from itertools import combinations
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from railopt.answers.candidates import RAILS, SPINE, TREE, Candidate, Dead
+from railopt.base.arrays import Ints, require_type, whole_number
+from railopt.base.dice import Dice
+from railopt.base.errors import Infeasible, InputError
+from railopt.base.units import quoted
+from railopt.evidence.bounds import lower_bound
+from railopt.evidence.bracket import gap_between
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.model.traffic import Traffic
+from railopt.policies import plan as make_plan
+from railopt.policies import policy_named
+from railopt.sim.assumptions import Assumptions
+from railopt.sim.direct import Ends, flows_between
+from railopt.sim.run import run_flows, simulate
+
+PLANNED = ("lpt-local", "equitable", "even-excess", "spill")
+DIRECT = "own NICs, ECMP"
+ALIKE = Fraction(1, 100)
+"""Times that differ by less are as good as each other."""
+
+
+@dataclass(frozen=True)
+class SizeQuestion:
+    """How candidates are judged.
+
+    policies  that may be planned; what is done today may win, too
+    chunk     largest chunk
+    cases     draws of one and of two dead NICs, beside those that hit the busiest nodes
+    seed      of these draws and of hashed paths
+    experts   seconds of the experts' compute per dispatch, behind which an exchange is hidden
+    within    seconds in which the workload must be over, or None
+    """
+
+    policies: Sequence[str] = PLANNED
+    chunk: str | int = "1MiB"
+    cases: int = 16
+    seed: int = 0
+    experts: Fraction = Fraction(0)
+    within: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        for policy in self.policies:
+            policy_named(policy)
+        object.__setattr__(self, "cases", whole_number(self.cases, "cases", 1, 10**6))
+
+
+class Loss(NamedTuple):
+    """What dead NICs cost, as a share of the healthy time; None: no time is enough."""
+
+    worst: Fraction | None
+    mean: Fraction | None
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A candidate's answer; times are seconds of the whole workload.
+
+    time, policy   simulated with the best policy
+    today          simulated as it is done today
+    bound          no policy is faster
+    link           bytes of the busiest link under the best policy
+    limit          what decides the time: "NICs", "uplinks", "scale-up" or "experts"
+    lost           by one and by two dead NICs, planned anew
+    lost_today     the same, as it is done today
+    cost           its price, or the rate of all NICs where a candidate has no price
+    front          whether no other candidate is as fast for less, or faster for as much
+    verdict        "fastest", "no policy" (its bound is above the fastest and the experts),
+                   "wasted" (scale-up or experts are the limit, and a cheaper one is as good),
+                   "too slow" (no policy is over in time), or ""
+    """
+
+    candidate: Candidate
+    time: Fraction
+    policy: str
+    today: Fraction
+    bound: Fraction
+    link: int
+    limit: str
+    lost: tuple[Loss, Loss]
+    lost_today: tuple[Loss, Loss]
+    cost: Fraction = Fraction(0)
+    front: bool = False
+    verdict: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; times in seconds and shares as "p/q"."""
+        one = asdict(self.candidate)
+        losses = {
+            f"{way}_{count}_{name}": None if share is None else str(share)
+            for way, lost in (("lost", self.lost), ("lost_today", self.lost_today))
+            for count, loss in zip(("one", "two"), lost, strict=True)
+            for name, share in loss._asdict().items()
+        }
+        exact = {name: str(getattr(self, name)) for name in ("time", "today", "bound", "cost")}
+        plain = {name: getattr(self, name) for name in ("policy", "link", "limit", "front")}
+        price = None if one["price"] is None else str(one["price"])
+        over = str(one["oversubscription"])
+        candidate = {**one, "price": price, "oversubscription": over}
+        return {"candidate": candidate, **exact, **plain, **losses, "verdict": self.verdict}
+
+
+def size(
+    workload: Sequence[Traffic],
+    candidates: Sequence[Candidate],
+    question: SizeQuestion | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[Sized]:
+    """Every candidate on the same dispatches, one after the other; `tell` hears which is next."""
+    asked = question or SizeQuestion()
+    if not workload or not candidates:
+        raise InputError("expected at least one traffic and one candidate")
+    for traffic in workload:
+        require_type(traffic, Traffic, "workload", "Traffic values")
+        if (traffic.nodes, traffic.gpus) != (workload[0].nodes, workload[0].gpus):
+            raise InputError("expected traffic of as many nodes and GPUs each time")
+    names = [one.name for one in candidates]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two candidates are named {quoted(name)}")
+    chunks = [traffic.chunks(asked.chunk) for traffic in workload]
+    chunks = [each for each in chunks if len(each)]
+    if not chunks:
+        raise InputError("no bytes cross between nodes: any fabric will do")
+    found = []
+    for one in candidates:
+        tell(one.name)
+        try:
+            found.append(_Site(one, chunks, asked).sized())
+        except InputError as error:
+            raise type(error)(f"candidate {quoted(one.name)}: {error}") from error
+    return _judged(found, asked, chunks)
+
+
+class _Carried(NamedTuple):
+    """One dispatch on a fabric: seconds of its busiest port, which kind of port that is, bytes of
+    the busiest link, and how to simulate it.
+    """
+
+    time: Fraction
+    limit: str
+    link: int
+    simulated: Callable[[], Fraction]
+
+
+@dataclass(frozen=True)
+class _Site:
+    """A candidate with its work."""
+
+    candidate: Candidate
+    chunks: list[Chunks]
+    asked: SizeQuestion
+
+    @property
+    def today(self) -> str:
+        return "own-nic" if self.candidate.kind == RAILS else DIRECT
+
+    def fabric(self, dead: Dead = ()) -> Fabric:
+        return self.candidate.fabric(self.chunks[0].nodes, self.chunks[0].gpus, dead)
+
+    def sized(self) -> Sized:
+        fabric = self.fabric()
+        ways = list(dict.fromkeys([*self.asked.policies, "own-nic", self.today]))
+        runs = {way: [self.carried(fabric, each, way) for each in self.chunks] for way in ways}
+        times = {
+            way: sum((one.simulated() for one in run), Fraction(0)) for way, run in runs.items()
+        }
+        best = min(ways, key=lambda way: times[way])
+        busy = max(runs[best], key=lambda one: one.time)
+        known = {way: sum((one.time for one in run), Fraction(0)) for way, run in runs.items()}
+        cases = [self.cases(count) for count in (1, 2)]
+        return Sized(
+            self.candidate,
+            times[best],
+            best,
+            times[self.today],
+            sum((self.bound(fabric, each) for each in self.chunks), Fraction(0)),
+            max(one.link for one in runs[best]),
+            busy.limit,
+            self.losses(cases, ways, min(known.values())),
+            self.losses(cases, [self.today], known[self.today]),
+        )
+
+    def carried(self, fabric: Fabric, chunks: Chunks, way: str) -> _Carried:
+        """One dispatch under a policy, or direct from own NIC to own NIC."""
+        plan = None if way == DIRECT else make_plan(fabric, chunks, way)
+        if plan is not None and self.candidate.kind != TREE:
+            most = max(int(plan.loads(side).max()) for side in ("send", "recv"))
+            limit = "scale-up" if plan.scaleup_time > plan.makespan else "NICs"
+            made = plan
+            return _Carried(plan.time_with_scaleup, limit, most, lambda: simulate(made).completion)
+        ends = self.ends_of_plan(plan) if plan is not None else self.direct_ends(fabric, chunks)
+        flows = flows_between(fabric, ends, "ecmp", Assumptions(), seed=self.asked.seed)
+        busiest = int(np.argmax(flows.loads / np.maximum(flows.capacity, 1)))
+        limit = "NICs" if busiest < 2 * fabric.nodes * fabric.rails else "uplinks"
+        inside = Fraction(0) if plan is None else plan.scaleup_time
+        return _Carried(
+            max(flows.bound, inside),
+            "scale-up" if inside > flows.bound else limit,
+            int(flows.loads.max()),
+            lambda: max(run_flows(flows, None, fabric).completion, inside),
+        )
+
+    def ends_of_plan(self, plan: Plan) -> Ends:
+        """One flow per sender, receiver and rail, from NIC to NIC of that rail."""
+        rails, chunks = plan.fabric.rails, plan.chunks
+        rail = plan.rail.astype(np.int64)
+        key = (chunks.src.astype(np.int64) * plan.fabric.nodes + chunks.dst) * rails + rail
+        return self.ends(plan.fabric, chunks, key, (rail, rail))
+
+    def direct_ends(self, fabric: Fabric, chunks: Chunks) -> Ends:
+        """One flow per pair of GPUs, from NIC to NIC of their own, or the next that lives there."""
+        alive = np.ones_like(fabric.tx)
+        sending = make_plan(replace(fabric, rx=alive), chunks, "own-nic").rail.astype(np.int64)
+        receiving = make_plan(replace(fabric, tx=alive), chunks, "pxn").rail.astype(np.int64)
+        return self.ends(fabric, chunks, chunks.flow, (sending, receiving))
+
+    def ends(self, fabric: Fabric, chunks: Chunks, key: Any, rail: tuple[Ints, Ints]) -> Ends:
+        """Chunks of one key as one flow."""
+        _, head, flow = np.unique(key, return_index=True, return_inverse=True)
+        bytes_ = np.zeros(len(head), np.int64)
+        np.add.at(bytes_, flow, chunks.size)
+        src, dst = chunks.src[head].astype(np.int64), chunks.dst[head].astype(np.int64)
+        going, coming = rail[0][head], rail[1][head]
+        sending, receiving = src * fabric.rails + going, dst * fabric.rails + coming
+        if self.candidate.kind == SPINE:
+            return Ends(sending, receiving, going, coming, fabric.rails, bytes_)
+        per = self.candidate.per_leaf(fabric.nodes)
+        leaves = ceil(fabric.nodes / per)
+        return Ends(sending, receiving, src // per, dst // per, leaves, bytes_)
+
+    def bound(self, fabric: Fabric, chunks: Chunks) -> Fraction:
+        """Seconds below which no policy gets: the chunks of a node on its NICs (certified), what a
+        GPU gets through its own NICs and scale-up, and in a fat tree the uplinks of a switch.
+        """
+        found = [lower_bound(fabric, chunks).value]
+        rate, gpus = int(fabric.tx[0, 0]), fabric.nodes * fabric.gpus
+        room = np.tile(fabric.node.near.sum(axis=1) * rate + fabric.scaleup, fabric.nodes)
+        for gpu in (chunks.src_gpu, chunks.dst_gpu):
+            loads = np.zeros(gpus, np.int64)
+            np.add.at(loads, gpu, chunks.size)
+            found += map(Fraction, loads.tolist(), room.tolist())
+        if self.candidate.kind == TREE:
+            assert fabric.spine is not None
+            leaf = np.arange(fabric.nodes) // self.candidate.per_leaf(fabric.nodes)
+            matrix = np.where(leaf[:, None] == leaf, 0, chunks.node_matrix)
+            for side in (matrix.sum(axis=1), matrix.sum(axis=0)):
+                loads = np.zeros(int(leaf[-1]) + 1, np.int64)
+                np.add.at(loads, leaf, side)
+                found.append(Fraction(int(loads.max()), fabric.spine.uplinks * fabric.spine.rate))
+        return max(found)
+
+    def cases(self, count: int) -> tuple[list[Dead], list[Dead]]:
+        """(cases drawn evenly of all that there are, or all; cases that hit the busiest nodes)."""
+        nodes, rails = self.chunks[0].nodes, self.candidate.rails
+        nics = [(node, nic) for node in range(nodes) for nic in range(rails)]
+        every = len(nics) if count == 1 else len(nics) * (len(nics) - 1) // 2
+        if every <= self.asked.cases:
+            return list(combinations(nics, count)), []
+        dice, drawn = Dice(self.asked.seed, f"{count} dead"), dict[Dead, None]()
+        while len(drawn) < self.asked.cases:
+            some = dice.below(len(nics), count).tolist()
+            if len(set(some)) == count:
+                drawn[tuple(nics[place] for place in sorted(some))] = None
+        matrix = np.sum([each.node_matrix for each in self.chunks], axis=0)
+        load = np.maximum(matrix.sum(axis=1), matrix.sum(axis=0))
+        first, then = np.argsort(-load, kind="stable")[:2].tolist() if nodes > 1 else (0, 0)
+        if count == 1:
+            return list(drawn), [((first, 0),)]
+        others = [(first, 1)] if rails > 1 else []
+        others += [(then, nic) for nic in range(min(2, rails)) if then != first]
+        return list(drawn), [((first, 0), other) for other in others]
+
+    def losses(
+        self, cases: list[tuple[list[Dead], list[Dead]]], ways: list[str], healthy: Fraction
+    ) -> tuple[Loss, Loss]:
+        """What one and what two dead NICs cost, each case with the best of these ways."""
+        found = []
+        for drawn, dreaded in cases:
+            shares = [self.lost(dead, ways, healthy) for dead in (*drawn, *dreaded)]
+            mean = _mean(shares[: len(drawn)])
+            known = [share for share in shares if share is not None]
+            found.append(Loss(max(known) if len(known) == len(shares) else None, mean))
+        return found[0], found[1]
+
+    def lost(self, dead: Dead, ways: list[str], healthy: Fraction) -> Fraction | None:
+        """Share of the healthy time; nothing is lost where a spare makes up for it."""
+        fabric, times = self.fabric(dead), []
+        for way in ways:
+            try:
+                carried = [self.carried(fabric, each, way).time for each in self.chunks]
+            except Infeasible:
+                continue
+            times.append(sum(carried, Fraction(0)))
+        if not times:
+            return None
+        return max(Fraction(0), gap_between(min(times), healthy) or Fraction(0))
+
+
+def _mean(shares: Iterable[Fraction | None]) -> Fraction | None:
+    known = list(shares)
+    if any(share is None for share in known):
+        return None
+    return sum((share for share in known if share is not None), Fraction(0)) / len(known)
+
+
+def _judged(found: list[Sized], asked: SizeQuestion, chunks: list[Chunks]) -> list[Sized]:
+    """With cost, front and verdict."""
+    prices = [one.candidate.price for one in found]
+    if None in prices:
+        prices = [one.candidate.nic_rate(chunks[0].nodes) for one in found]
+    hidden = asked.experts * len(chunks)
+    found = [
+        replace(
+            one,
+            cost=Fraction(price or 0),
+            limit="experts" if one.time <= hidden else one.limit,
+        )
+        for one, price in zip(found, prices, strict=True)
+    ]
+    enough = max(hidden, min(one.time for one in found))
+    return [
+        replace(one, front=_on_front(one, found), verdict=_verdict(one, found, enough, asked))
+        for one in found
+    ]
+
+
+def _on_front(one: Sized, found: list[Sized]) -> bool:
+    return not any(
+        other.cost <= one.cost
+        and other.time <= one.time
+        and (other.cost < one.cost or other.time < one.time)
+        for other in found
+    )
+
+
+def _verdict(one: Sized, found: list[Sized], enough: Fraction, asked: SizeQuestion) -> str:
+    """In a word; `enough` is the fastest time, or that of the experts where it is longer."""
+    if asked.within is not None and one.bound > asked.within:
+        return "too slow"
+    cheaper = [other for other in found if other.cost < one.cost]
+    if one.limit == "experts" and any(other.limit == "experts" for other in cheaper):
+        return "wasted"
+    alike = one.time * (1 + ALIKE)
+    if one.limit == "scale-up" and any(other.time <= alike for other in cheaper):
+        return "wasted"
+    if one.bound > enough:
+        return "no policy"
+    return "fastest" if one.time == min(other.time for other in found) else ""

@@ -1,0 +1,159 @@
+"""Is a fabric wired as it was planned, and what makes NCCL keep to its rails?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from railopt.answers.outliers import NOTICED
+from railopt.base.errors import InputError
+from railopt.base.units import format_rate
+from railopt.model.fabric import Fabric
+from railopt.model.topology import Node
+
+
+class Mismatch(NamedTuple):
+    """Something that is not as planned: a node, a NIC's device, and what, in words."""
+
+    node: int
+    device: str
+    what: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return self._asdict()
+
+
+def check_wiring(
+    planned: Fabric, wired: Mapping[int, Node], measured: Fabric | None = None
+) -> list[Mismatch]:
+    """What differs between a fabric that names its devices, the topology files of its nodes (by
+    node), and measured rates; node by node.
+    """
+    if not planned.devices:
+        raise InputError("the planned fabric names no devices: add devices = [...] in rail order")
+    numbers = _rail_numbers(planned, wired)
+    found = []
+    for node, file in sorted(wired.items()):
+        found += _node_mismatches(planned, node, file, numbers)
+    if measured is not None:
+        found += _slow(planned, measured)
+    return sorted(found, key=lambda one: one.node)
+
+
+def _rail_numbers(planned: Fabric, wired: Mapping[int, Node]) -> dict[int, int]:
+    """By planned rail, the number that most files have for it."""
+    numbers = {}
+    for rail, device in enumerate(planned.devices):
+        seen = Counter(
+            nic.rail
+            for file in wired.values()
+            for nic in file.nics
+            if nic.name == device and nic.rail is not None
+        )
+        if seen:
+            numbers[rail] = seen.most_common(1)[0][0]
+    return numbers
+
+
+def _node_mismatches(
+    planned: Fabric, node: int, file: Node, numbers: dict[int, int]
+) -> list[Mismatch]:
+    names = {nic.name: place for place, nic in enumerate(file.nics)}
+    on = {number: rail for rail, number in numbers.items()}
+    found: dict[str, list[str]] = {}
+    moved: dict[int, int | None] = {}
+    if len(file.inside.near) != planned.gpus:
+        return [Mismatch(node, "", f"{len(file.inside.near)} GPUs, planned {planned.gpus}")]
+    for rail, device in enumerate(planned.devices):
+        said = found.setdefault(device, [])
+        if device not in names:
+            said.append("not there")
+            continue
+        place = names[device]
+        nic = file.nics[place]
+        if nic.rail is not None and nic.rail != numbers[rail]:
+            moved[rail] = on.get(nic.rail)
+        near = [np.flatnonzero(near).tolist() for near in _near(planned, rail, file, place)]
+        if near[0] != near[1]:
+            said.append(f"near GPU {_some(near[1])}, planned {_some(near[0])}")
+        rate = max(int(planned.tx[node, rail]), int(planned.rx[node, rail]))
+        if nic.rate is not None and nic.rate < rate * (1 - NOTICED):
+            said.append(f"its port runs at {format_rate(nic.rate)}, planned {format_rate(rate)}")
+    for rail, other in moved.items():
+        if other is not None and moved.get(other) == rail:
+            text = f"cables swapped with {planned.devices[other]}"
+        else:
+            text = "on a rail of no other node" if other is None else f"on rail {other}"
+        found[planned.devices[rail]].append(f"{text}, planned rail {rail}")
+    extra = [(name, ["not in the plan"]) for name in names if name not in planned.devices]
+    return [
+        Mismatch(node, device, text) for device, said in [*found.items(), *extra] for text in said
+    ]
+
+
+def _near(planned: Fabric, rail: int, file: Node, place: int) -> tuple[Any, Any]:
+    return planned.node.near[:, rail], file.inside.near[:, place]
+
+
+def _some(gpus: list[int]) -> str:
+    return ", ".join(map(str, gpus))
+
+
+def _slow(planned: Fabric, measured: Fabric) -> list[Mismatch]:
+    """NICs that were measured below their plan."""
+    if measured.tx.shape != planned.tx.shape:
+        raise InputError(
+            f"measured {measured.nodes} nodes x {measured.rails} NICs, planned {planned.nodes} x "
+            f"{planned.rails}"
+        )
+    found = []
+    for side, was, now in (
+        ("sends", planned.tx, measured.tx),
+        ("receives", planned.rx, measured.rx),
+    ):
+        for node, rail in np.argwhere(now < was * float(1 - NOTICED)).tolist():
+            rates = format_rate(int(now[node, rail])), format_rate(int(was[node, rail]))
+            text = f"{side} at {rates[0]}, planned {rates[1]}" if now[node, rail] else "dead"
+            found.append(Mismatch(node, planned.devices[rail], text))
+    return list(dict.fromkeys(found))
+
+
+class Variable(NamedTuple):
+    """An environment variable of NCCL and its reason."""
+
+    name: str
+    value: str
+    why: str
+
+
+def variables(fabric: Fabric, topology: str | None = None) -> list[Variable]:
+    """What makes NCCL (2.30.5 or newer) keep to the rails of a fabric; `topology` is the file that
+    was written for it.
+    """
+    found = []
+    if topology is not None:
+        why = "NCCL takes speeds and rails from it before what ports say of themselves"
+        found.append(Variable("NCCL_TOPO_FILE", topology, why))
+    if fabric.devices:
+        hcas = ",".join(f"{device}:1:{rail}" for rail, device in enumerate(fabric.devices))
+        why = "these NICs and no others, by their whole names; each with its port and rail"
+        found.append(Variable("NCCL_IB_HCA", f"={hcas}", why))
+    found.append(
+        Variable("NCCL_CROSS_NIC", "0", "rings and trees stay on a rail from node to node")
+    )
+    found.append(
+        Variable(
+            "NCCL_NET_MERGE_POLICY", "RAIL", "NICs of different rails are never merged into one"
+        )
+    )
+    if fabric.node.near.sum(axis=1).max() > 1:
+        why = "NICs and planes of one GPU stay apart, as the plan counts them"
+        found.append(Variable("NCCL_IB_MERGE_NICS", "0", why))
+    if fabric.spine is None:
+        why = "no switch joins the rails: bytes for another rail cross scale-up first (PXN)"
+        found += [Variable("NCCL_PXN_DISABLE", "0", why), Variable("NCCL_P2P_PXN_LEVEL", "2", why)]
+    return found

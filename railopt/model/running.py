@@ -1,0 +1,185 @@
+"""The traffic of a job that ran, as NCCL Inspector saw it: `"inspector:DIR"`.
+
+    comm      one communicator alone, by its id or name; default: all, added up
+    sn        sequence numbers of operations, `100-199`
+    from, to  from the first line on, e.g. 2s; when an operation began where Inspector was verbose
+              (NCCL_INSPECTOR_DUMP_VERBOSE=1), else when its line was written
+
+A Send counts where the sender's file is there, and a Recv in its place where it is not.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from railopt.base.arrays import Array, Ints
+from railopt.base.errors import FormatError, InputError, did_you_mean, printable
+from railopt.base.units import format_bytes, parse_integer, parse_time, quoted
+from railopt.files.inspector import Chosen, Communicator, Operations, read_operations
+from railopt.model.fabric import Fabric
+from railopt.model.traffic import Traffic
+
+PREFIX = "inspector:"
+OPTIONS = ("comm", "sn", "from", "to")
+PS_PER_US = 10**6
+
+
+class Running(NamedTuple):
+    """What a job sent, and in words what is missing, doubled or assumed."""
+
+    traffic: Traffic
+    notes: tuple[str, ...]
+
+
+def running_job(text: str, fabric: Fabric) -> Running:
+    """The traffic of a job between the GPUs of a fabric; `text` is `inspector:DIR`, with options
+    behind a second colon.
+    """
+    folder, chosen = _parsed(text)
+    found = read_operations(folder, chosen)
+    try:
+        return _running(found, fabric)
+    except InputError as error:
+        raise type(error)(f"{printable(folder)}: {error}") from error
+
+
+def _parsed(text: str) -> tuple[str, Chosen]:
+    folder, options = text.removeprefix(PREFIX), ""
+    if not os.path.isdir(folder):
+        folder, _, options = folder.rpartition(":")
+    if not os.path.isdir(folder):
+        raise InputError(f"{quoted(text)}: no folder of that name; expected inspector:DIR")
+    said: dict[str, str] = {}
+    for item in filter(None, options.split(",")):
+        key, equals, value = item.partition("=")
+        if key not in OPTIONS or not (equals and value) or key in said:
+            raise InputError(
+                f"{quoted(text)}: found {quoted(item)}, expected each once of "
+                f"{', '.join(f'{name}=...' for name in OPTIONS)}{did_you_mean(key, OPTIONS)}"
+            )
+        said[key] = value
+    numbers = None
+    if "sn" in said:
+        first, _, last = said["sn"].partition("-")
+        numbers = parse_integer(first, "sn", low=0), parse_integer(last or first, "sn", low=0)
+    since, until = (
+        parse_time(said[key]) // PS_PER_US if key in said else None for key in ("from", "to")
+    )
+    return folder, Chosen(said.get("comm"), numbers, since, until)
+
+
+def _running(found: Operations, fabric: Fabric) -> Running:
+    if not len(found.size):
+        raise FormatError("no Send or Recv that was asked for: an all-to-all is made of these")
+    job = max(found.communicators, key=lambda one: one.ranks)
+    gpus = fabric.nodes * fabric.gpus
+    if job.ranks != gpus:
+        raise InputError(
+            f"the largest communicator has {job.ranks} ranks, the fabric {fabric.nodes} nodes x "
+            f"{fabric.gpus} = {gpus} GPUs: expected one rank per GPU"
+        )
+    missing = sorted(set(range(gpus)) - set(job.process))
+    if len(missing) > 1:
+        raise FormatError(
+            f"{len(missing)} of {gpus} ranks have no file ({_some(missing)}): what they send each "
+            f"other is unknown"
+        )
+    places = _places(found, job, fabric)
+    counted = np.zeros((2, gpus, gpus), np.int64)
+    of_process = {process: places[rank] for rank, process in job.process.items()}
+    here = np.empty((2, len(found.size)), np.int64)
+    for position, one in enumerate(found.communicators):
+        rows = found.communicator == position
+        gpu = places if one is job else _members(one, of_process)
+        here[0, rows], here[1, rows] = gpu[found.rank[rows]], gpu[found.peer[rows]]
+    if here.min() < 0:
+        raise FormatError("a communicator has a peer whose file is not there")
+    src = np.where(found.kind == 0, here[0], here[1])
+    dst = np.where(found.kind == 0, here[1], here[0])
+    np.add.at(counted, (found.kind, src, dst), found.size)
+    sent, received = counted
+    both = np.ones(gpus, bool)
+    both[places[missing]] = False
+    differs = (sent != received) & both[:, None] & both
+    matrix = np.maximum(sent, received)
+    return Running(Traffic(matrix, fabric.nodes), _notes(found, missing, differs, counted))
+
+
+def _places(found: Operations, job: Communicator, fabric: Fabric) -> Ints:
+    """int64 [ranks]: the GPU of each rank.  Hosts are nodes, in the fabric's order where it names
+    them, else by their first rank.
+    """
+    hosts = {rank: found.hosts[process] for rank, process in sorted(job.process.items())}
+    named = list(dict.fromkeys(hosts.values()))
+    if set(named) <= set(fabric.hosts):
+        named = list(fabric.hosts)
+    in_order = np.arange(job.ranks)
+    if all(named.index(host) == rank // fabric.gpus for rank, host in hosts.items()):
+        return in_order
+    node = [named.index(hosts[rank]) if rank in hosts else -1 for rank in range(job.ranks)]
+    counts = np.bincount(np.array(node) + 1, minlength=fabric.nodes + 1)[1:]
+    if len(counts) != fabric.nodes or np.any(counts != fabric.gpus):
+        raise InputError(
+            f"{len(hosts)} ranks on {len(named)} hosts, of 1 to {max(counts)} ranks: the fabric "
+            f"has {fabric.nodes} nodes x {fabric.gpus} GPUs"
+        )
+    places = np.empty(job.ranks, np.int64)
+    places[np.argsort(node, kind="stable")] = in_order
+    return places
+
+
+def _members(one: Communicator, of_process: dict[int, int]) -> Ints:
+    """int64 [ranks]: the GPU of each rank of a smaller communicator, -1 where it has no file."""
+    gpu = np.full(one.ranks, -1, np.int64)
+    for rank, process in one.process.items():
+        gpu[rank] = of_process.get(process, -1)
+    return gpu
+
+
+def _notes(found: Operations, missing: list[int], differs: Array, counted: Ints) -> tuple[str, ...]:
+    said = []
+    if missing:
+        said.append(f"rank {missing[0]} has no file: what it sends is what others receive of it")
+    if found.doubled:
+        said.append(f"{found.doubled} operations stood there twice and count once")
+    if np.any(differs):
+        off = np.where(differs, np.abs(counted[0] - counted[1]), 0)
+        src, dst = np.unravel_index(int(off.argmax()), off.shape)
+        said.append(
+            f"{int(differs.sum())} pairs of GPUs differ in what was sent and received, most from "
+            f"GPU {src} to {dst}: {format_bytes(int(counted[0, src, dst]))} and "
+            f"{format_bytes(int(counted[1, src, dst]))}; the larger counts"
+        )
+    gaps = _gaps(found)
+    if gaps:
+        said.append(
+            f"{gaps} sequence numbers are not there: Inspector leaves out operations below "
+            f"NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES, 8192 by default"
+        )
+    if found.dropped:
+        said.append(f"Inspector dropped {found.dropped} operations for want of room")
+    if found.collectives:
+        said.append(f"{found.collectives} collectives are not part of the matrix")
+    if found.foreign:
+        said.append(f"{found.foreign} lines are no operation of NCCL Inspector")
+    if len(found.communicators) > 1:
+        used = np.unique(found.communicator)
+        said.append(f"{len(used)} of {len(found.communicators)} communicators have a Send or Recv")
+    return tuple(said)
+
+
+def _gaps(found: Operations) -> int:
+    """Sequence numbers between the first and the last of each rank of a communicator that no
+    operation has.
+    """
+    order = np.lexsort((found.number, found.rank, found.communicator))
+    number, rank, one = (c[order] for c in (found.number, found.rank, found.communicator))
+    same = (rank[1:] == rank[:-1]) & (one[1:] == one[:-1])
+    return int(np.maximum(np.diff(number) - 1, 0)[same].sum())
+
+
+def _some(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks[:4])) + (", ..." if len(ranks) > 4 else "")

@@ -1,0 +1,163 @@
+"""Which fabric to buy: times as simulated, bounds that hold, verdicts, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from railopt import Candidate, Fabric, Traffic, plan, simulate, size, workloads
+from railopt.answers.candidates import candidates_from, crossed
+from railopt.answers.size import PLANNED, SizeQuestion, _Site
+from railopt.base.errors import InputError
+
+FABRIC = Fabric.uniform(4, 4)
+TRAFFIC = workloads.moe(FABRIC, tokens=256, skew=0.6, seed=2)
+QUICK = SizeQuestion(chunk="256KiB", cases=2)
+LINE = ("size", "moe:skew=0.6,tokens=64,seed=2", "--nodes", "3", "--gpus", "2", "--cases", "1")
+
+
+def test_the_ranking_is_that_of_a_full_simulation() -> None:
+    """Every policy on every candidate, and what is done today, simulated one by one."""
+    traffic = workloads.moe(Fabric.uniform(3, 2), tokens=64, skew=0.6, seed=2)
+    chunks = traffic.chunks("256KiB")
+    candidates = crossed(rails=[1, 2], link=["200Gb/s", "400Gb/s"], kind=["rail-only", "spine"])
+    found = size([traffic], candidates, QUICK)
+    full = {}
+    for one, mine in zip(candidates, found, strict=True):
+        fabric = one.fabric(3, 2)
+        plans = [plan(fabric, chunks, policy) for policy in (*PLANNED, "own-nic")]
+        times = [simulate(made).completion for made in plans]
+        if one.kind == "spine":
+            times.append(simulate(traffic, fabric=fabric, balancer="ecmp", seed=0).completion)
+            assert mine.today == times[-1]
+        full[one.name] = min(times)
+        assert mine.time == full[one.name]
+        assert mine.bound <= mine.time <= mine.today
+    mine_first = sorted(found, key=lambda one: one.time)
+    assert [one.candidate.name for one in mine_first] == sorted(full, key=lambda name: full[name])
+
+
+def test_a_fat_tree_of_one_uplink_is_bound_by_it() -> None:
+    """Two nodes, a switch each: all bytes of a node cross its one uplink."""
+    matrix = np.zeros((4, 4), np.int64)
+    matrix[:2, 2:] = 1 << 20
+    tree = Candidate("tree", rails=2, kind="fat-tree", oversubscription=2)
+    [found] = size([Traffic(matrix, 2)], [tree], QUICK)
+    assert found.bound == found.time == Fraction(4 << 20, 50 * 10**9)
+    assert found.limit == "uplinks"
+    assert found.link == 4 << 20
+
+
+def test_a_dead_nic_costs_what_the_theorem_says_and_a_spare_makes_up_for_it() -> None:
+    """T9b: of N even NICs, one dead leaves N - 1; two of one node leave N - 2."""
+    even = Traffic.from_matrix(np.full((16, 16), 1 << 20, np.int64), FABRIC)
+    some = [Candidate("4", rails=4), Candidate("4+1", rails=4, spares=1)]
+    some.append(Candidate("1", rails=1))
+    question = SizeQuestion(policies=("lpt-local",), chunk="16KiB", cases=3)
+    plain, spared, single = size([even], some, question)
+    one, two = (loss.worst for loss in plain.lost)
+    assert one is not None
+    assert two is not None
+    assert abs(one - Fraction(1, 3)) < Fraction(1, 50)
+    assert abs(two - 1) < Fraction(1, 20)
+    assert spared.lost[0].worst == 0
+    assert plain.lost_today[0].worst == 1, "another NIC carries twice as much"
+    assert single.lost[0] == (None, None), "no time is enough"
+
+
+def test_a_spine_joins_nodes_whose_living_nics_are_on_other_rails() -> None:
+    dead = ((0, 0), (1, 1))
+    matrix = np.zeros((4, 4), np.int64)
+    matrix[:2, 2:] = 1 << 20
+    chunks = [Traffic(matrix, 2).chunks("flow")]
+    for kind, lost in (("rail-only", None), ("spine", 1), ("fat-tree", 1)):
+        site = _Site(Candidate(kind, rails=2, kind=kind), chunks, QUICK)
+        ways = ["lpt-local", site.today]
+        healthy = min(site.carried(site.fabric(), chunks[0], way).time for way in ways)
+        assert site.lost(dead, ways, healthy) == lost
+
+
+def test_what_scale_up_or_experts_limit_is_wasted() -> None:
+    slow = [
+        Candidate("less", rails=4, link="400Gb/s", scaleup="5GB/s"),
+        Candidate("more", rails=4, link="800Gb/s", scaleup="5GB/s"),
+    ]
+    less, more = size([TRAFFIC], slow, QUICK)
+    assert less.limit == more.limit == "scale-up"
+    assert more.verdict == "wasted"
+    assert less.verdict != "wasted"
+    fast = [Candidate("less", rails=4), Candidate("more", rails=4, link="800Gb/s")]
+    hidden = SizeQuestion(chunk="256KiB", cases=1, experts=Fraction(1))
+    assert [one.verdict for one in size([TRAFFIC], fast, hidden)] == ["", "wasted"]
+    shown = size([TRAFFIC], fast, QUICK)
+    assert [one.verdict for one in shown] == ["no policy", "fastest"]
+    assert [one.front for one in shown] == [True, True]
+
+
+def test_planes_are_rails_of_their_own_near_the_same_gpus() -> None:
+    fabric = Candidate("planes", rails=2, planes=2, link="800Gb/s").fabric(3, 2)
+    assert fabric.rails == 4
+    assert int(fabric.tx[0, 0]) == 50 * 10**9
+    assert fabric.node.near.tolist() == [[True, True, False, False], [False, False, True, True]]
+
+
+def test_a_table_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
+    offers = tmp_path / "offers.toml"
+    offers.write_text(
+        '[[candidate]]\nname = "a"\nrails = 2\nprice = 10\n'
+        '[[candidate]]\nname = "b"\nrails = 2\nkind = "spine"\noversubscription = 2\nprice = 12.5\n'
+    )
+    drawn = tmp_path / "buy.svg"
+    ran = railopt_cli(*LINE, "--candidates", str(offers), "--json", "--figure", str(drawn))
+    assert ran.code == 0
+    a, b = json.loads(ran.out)["candidates"]
+    assert (a["cost"], b["cost"], a["front"], b["front"]) == ("10", "25/2", True, False)
+    assert a["time"] == b["time"], "its plan stays on the rails"
+    assert drawn.read_text().startswith("<?xml")
+
+
+def test_exit_code_2_where_none_is_in_time(railopt_cli: Callable[..., Any]) -> None:
+    ran = railopt_cli(*LINE, "--rails", "1,2", "--within", "1ns")
+    assert ran.code == 2
+    assert "no candidate carries it within 1ns" in ran.err
+    assert railopt_cli(*LINE, "--rails", "2", "--within", "1s").code == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (("--rails", "0"), "rails = 0"),
+        (("--kind", "fat-tee"), "did you mean"),
+        (("--oversubscription", "-1", "--kind", "spine"), "expected more than 0"),
+        (("--candidates", "none.toml"), "No such file"),
+        (("--candidates", "x.toml", "--rails", "4"), "--rails can't do anything"),
+        (("--link", "400"), "no unit"),
+        (("--figure", "buy.bmp"), "buy.bmp"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(
+    railopt_cli: Callable[..., Any], wrong: tuple[str, ...], message: str
+) -> None:
+    ran = railopt_cli(*LINE, *wrong)
+    assert ran.code == 1
+    assert message in ran.err
+
+
+def test_wrong_candidates_are_named(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    for text, message in (
+        ("[[candidate]]\nrail = 2\n", "unknown key 'rail'"),
+        ("[[candidate]]\noversubscription = 2\n", "candidate.. 1: oversubscription"),
+        ("candidate = 3\n", "expected tables"),
+    ):
+        bad.write_text(text)
+        with pytest.raises(InputError, match=message):
+            candidates_from(bad)
+    with pytest.raises(InputError, match="two candidates are named 'x'"):
+        size([TRAFFIC], [Candidate("x"), Candidate("x")], QUICK)

@@ -1,0 +1,138 @@
+"""`railopt fabric check` and `fabric nccl`: what is wired, and what NCCL is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railopt import Fabric, Spine
+from railopt.answers.wiring import variables
+from railopt.model.topology import parse_node
+from tests.topologies import bridge, dump, gpu, nic
+
+Cli = Callable[..., Any]
+DEVICES = ("mlx5_0", "mlx5_1", "mlx5_2")
+PLANNED = replace(Fabric.uniform(3, 3), hosts=("a", "b", "c"), devices=DEVICES)
+
+
+def wired(rails: list[int], speed: int = 400_000, order: tuple[int, ...] = (0, 1, 2)) -> str:
+    """NIC n on rail rails[n], beside GPU order[n]; `speed` is that of the last."""
+    speeds = [400_000, 400_000, speed]
+    pairs = [
+        bridge(n, gpu(order[n]), nic(n, speeds[n], more=f'rail="{rails[n]}"')) for n in range(3)
+    ]
+    return dump(pairs)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    PLANNED.save("plan.toml")
+    for host in "abc":
+        (tmp_path / f"{host}.xml").write_text(wired([10, 11, 12]))
+    return tmp_path
+
+
+FILES = ("a.xml", "b.xml", "c.xml")
+
+
+def test_numbers_of_rails_are_names(here: Path, railopt_cli: Cli) -> None:
+    ran = railopt_cli("fabric", "check", "plan.toml", "--wired", *FILES)
+    assert (ran.code, ran.out, ran.err) == (0, "wired as planned\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            wired([11, 10, 12]),
+            [
+                "b mlx5_0: cables swapped with mlx5_1, planned rail 0",
+                "b mlx5_1: cables swapped with mlx5_0, planned rail 1",
+            ],
+        ),
+        (wired([10, 12, 12]), ["b mlx5_1: on rail 2, planned rail 1"]),
+        (wired([10, 11, 99]), ["b mlx5_2: on a rail of no other node, planned rail 2"]),
+        (wired([10, 11, 12], 200_000), ["b mlx5_2: its port runs at 200Gb/s, planned 400Gb/s"]),
+        (
+            wired([10, 11, 12], order=(0, 2, 1)),
+            ["b mlx5_1: near GPU 2, planned 1", "b mlx5_2: near GPU 1, planned 2"],
+        ),
+        (
+            wired([10, 11, 12]).replace("mlx5_1", "mlx5_9"),
+            ["b mlx5_1: not there", "b mlx5_9: not in the plan"],
+        ),
+    ],
+    ids=["swapped", "other rail", "no rail", "slow", "other GPU", "missing"],
+)
+def test_what_is_not_as_planned_is_named(
+    here: Path, railopt_cli: Cli, text: str, said: list[str]
+) -> None:
+    (here / "b.xml").write_text(text)
+    ran = railopt_cli("fabric", "check", "plan.toml", "--wired", *FILES)
+    assert ran.code == 4
+    assert ran.out.splitlines()[:-1] == said
+    data = json.loads(railopt_cli("fabric", "check", "plan.toml", "--wired", *FILES, "--json").out)
+    assert [one["node"] for one in data["mismatches"]] == [1] * len(said)
+
+
+def test_measured_rates_below_the_plan_are_named(here: Path, railopt_cli: Cli) -> None:
+    PLANNED.degraded({(2, 1): "0.5", (0, 0): "0", (1, 1): "0.97"}).save("today.toml")
+    ran = railopt_cli("fabric", "check", "plan.toml", "--measured", "today.toml")
+    assert ran.code == 4
+    assert ran.out.splitlines() == [
+        "a mlx5_0: dead",
+        "c mlx5_1: sends at 200Gb/s, planned 400Gb/s",
+        "c mlx5_1: receives at 200Gb/s, planned 400Gb/s",
+        "3 differences",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (("check", "plan.toml"), "nothing to compare with"),
+        (("check", "plan.toml", "--wired", "x.xml"), "expected a file named by a host"),
+        (("check", "--nodes", "3", "--rails", "3", "--measured", "plan.toml"), "names no devices"),
+        (("show", "plan.toml", "--wired", "a.xml"), "--wired can't do anything"),
+        (("nccl", "plan.toml", "--node", "3"), "expected one of 3 nodes"),
+        (("nccl", "plan.toml", "--topology", "plan.toml"), "not valid XML"),
+        (("nccl", "plan.toml", "-o", "a.xml"), "a.xml"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    here: Path, railopt_cli: Cli, line: tuple[str, ...], message: str
+) -> None:
+    ran = railopt_cli("fabric", *line)
+    assert ran.code == 1
+    assert message in ran.err
+
+
+def test_nccl_gets_a_file_and_its_variables(here: Path, railopt_cli: Cli) -> None:
+    PLANNED.degraded({(1, 2): "0.5"}).save("today.toml")
+    line = ("fabric", "nccl", "today.toml", "--node", "1", "--topology", "b.xml", "-o", "topo.xml")
+    ran = railopt_cli(*line)
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[1] == "export NCCL_TOPO_FILE=topo.xml"
+    assert lines[3] == "export NCCL_IB_HCA==mlx5_0:1:0,mlx5_1:1:1,mlx5_2:1:2"
+    assert all(line.startswith("# ") for line in lines[::2]), "each has its reason"
+    assert max(map(len, lines)) <= 100
+    found = parse_node((here / "topo.xml").read_text())
+    assert found.rates.tolist() == [50 * 10**9, 50 * 10**9, 25 * 10**9]
+    assert [one.rail for one in found.nics] == [0, 1, 2]
+
+
+def test_variables_follow_the_fabric() -> None:
+    names = {one.name for one in variables(PLANNED)}
+    assert "NCCL_P2P_PXN_LEVEL" in names
+    assert "NCCL_IB_MERGE_NICS" not in names
+    spine = replace(Fabric.uniform(2, 4, gpus=2), spine=Spine(2, 10**9))
+    names = {one.name for one in variables(spine)}
+    assert "NCCL_P2P_PXN_LEVEL" not in names
+    assert {"NCCL_IB_MERGE_NICS", "NCCL_CROSS_NIC"} <= names

@@ -1,0 +1,264 @@
+"""NCCL Inspector's files as traffic: what counts, what is said, what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from railopt import Fabric, demand_from
+from railopt.base.errors import InputError
+from railopt.model.running import running_job
+
+NODES, GPUS = 2, 2
+FABRIC = Fabric.uniform(NODES, GPUS)
+START = 1_748_030_377_748_202
+
+
+def record(rank: int, kind: str, peer: int, number: int, size: int, **other: Any) -> dict[str, Any]:
+    """A line as the plugin's README shows it."""
+    ranks = other.get("ranks", NODES * GPUS)
+    world = other.get("world", rank)
+    return {
+        "header": {
+            "id": other.get("id", "0x7f"),
+            "comm_name": other.get("name", "EP Group 0"),
+            "rank": rank,
+            "n_ranks": ranks,
+            "nnodes": NODES,
+        },
+        "metadata": {
+            "inspector_output_format_version": "v4.0",
+            "git_rev": "9019a1912-dirty",
+            "rec_mechanism": "nccl_profiler_interface",
+            "dump_timestamp_us": START + other.get("time", 0),
+            "hostname": other.get("host", f"gpu{world // GPUS}"),
+            "pid": 1000 + world,
+        },
+        "p2p_perf": {
+            "p2p": kind,
+            "p2p_sn": number,
+            "p2p_peer": peer,
+            "p2p_msg_size_bytes": size,
+            "p2p_exec_time_us": 50,
+            "p2p_timing_source": "kernel_gpu",
+            "p2p_algobw_gbs": 19.065018,
+            "p2p_busbw_gbs": 18.5,
+        },
+    }
+
+
+def exchange(matrix: Any, first: int = 1, **other: Any) -> Iterator[dict[str, Any]]:
+    """One all-to-all: what each rank sends, then what it receives."""
+    ranks = len(matrix)
+    for rank in range(ranks):
+        for peer in range(ranks):
+            yield record(rank, "Send", peer, first + peer, int(matrix[rank][peer]), **other)
+        for peer in range(ranks):
+            number = first + ranks + peer
+            yield record(rank, "Recv", peer, number, int(matrix[peer][rank]), **other)
+
+
+def write(folder: Path, records: Any, *, spaced: bool = True) -> str:
+    """One file per process."""
+    folder.mkdir(exist_ok=True)
+    for one in records:
+        meta = one["metadata"]
+        separators = None if spaced else (",", ":")
+        with (folder / f"{meta['hostname']}-{meta['pid']}.log").open("a") as file:
+            file.write(json.dumps(one, separators=separators) + "\n")
+    return f"inspector:{folder}"
+
+
+def drawn(seed: int) -> Any:
+    return np.random.default_rng(seed).integers(8192, 1 << 20, (NODES * GPUS,) * 2)
+
+
+@pytest.mark.parametrize("spaced", [True, False])
+def test_the_matrix_of_several_exchanges_is_their_sum(tmp_path: Path, spaced: bool) -> None:
+    first, second = drawn(1), drawn(2)
+    records = [*exchange(first), *exchange(second, 9)]
+    text = write(tmp_path / "run", records, spaced=spaced)
+    job = running_job(text, FABRIC)
+    np.testing.assert_array_equal(job.traffic.bytes, first + second)
+    assert job.notes == ()
+    assert demand_from(text, FABRIC) == job.traffic
+
+
+def test_a_line_in_another_order_counts_as_much(tmp_path: Path) -> None:
+    matrix = drawn(3)
+    mixed = [
+        dict(random.Random(i).sample(list(one.items()), 3))
+        for i, one in enumerate(exchange(matrix))
+    ]
+    job = running_job(write(tmp_path / "run", mixed), FABRIC)
+    np.testing.assert_array_equal(job.traffic.bytes, matrix)
+
+
+def test_a_part_is_chosen_by_number_and_by_time(tmp_path: Path) -> None:
+    first, second = drawn(4), drawn(5)
+    records = [*exchange(first), *exchange(second, 9, time=2_000_000)]
+    text = write(tmp_path / "run", records)
+    for options, expected in (
+        ("sn=1-8", first),
+        ("sn=9-16", second),
+        ("to=2s", first),
+        ("from=2s", second),
+        ("from=0s,to=2001ms,comm=0x7f", first + second),
+        ("comm=EP Group 0", first + second),
+    ):
+        job = running_job(f"{text}:{options}", FABRIC)
+        np.testing.assert_array_equal(job.traffic.bytes, expected, options)
+
+
+def test_the_beginning_of_an_operation_counts_where_it_is_known(tmp_path: Path) -> None:
+    matrix = drawn(6)
+    records = list(exchange(matrix))
+    for one in records:
+        late = one["p2p_perf"]["p2p_sn"] > 4
+        one["p2p_perf"]["event_trace_ts"] = {"p2p_start_ts": START + (5_000 if late else 0)}
+    job = running_job(write(tmp_path / "run", records) + ":to=1ms", FABRIC)
+    np.testing.assert_array_equal(job.traffic.bytes, matrix)
+    assert "differ in what was sent and received" in job.notes[0]
+
+
+def test_one_missing_rank_is_known_by_the_others(tmp_path: Path) -> None:
+    matrix = drawn(7)
+    records = [one for one in exchange(matrix) if one["header"]["rank"] != 2]
+    job = running_job(write(tmp_path / "run", records), FABRIC)
+    expected = matrix.copy()
+    expected[2, 2] = 0
+    np.testing.assert_array_equal(job.traffic.bytes, expected)
+    assert job.notes == ("rank 2 has no file: what it sends is what others receive of it",)
+
+
+def test_what_is_doubled_missing_or_foreign_is_said(tmp_path: Path) -> None:
+    matrix = drawn(8)
+    records = list(exchange(matrix))
+    del records[1]  # a Send of rank 0 to rank 1: the Recv is still there
+    text = write(tmp_path / "run", [*records, records[0]])
+    other = {**records[0], "coll_perf": {"coll": "AllReduce"}}
+    del other["p2p_perf"]
+    stats = {**other, "dump_stats": {"coll_dropped_total": 1, "p2p_dropped_total": 7}}
+    del stats["coll_perf"]
+    with gzip.open(tmp_path / "run" / "more.jsonl.gz", "wt") as file:
+        file.write("\n".join([json.dumps(other), json.dumps(stats), "epoch 3 loss 2.1", ""]))
+    job = running_job(text, FABRIC)
+    np.testing.assert_array_equal(job.traffic.bytes, matrix)
+    said = " | ".join(job.notes)
+    for part in ("1 operations stood there twice", "1 pairs of GPUs differ", "1 sequence numbers"):
+        assert part in said
+    for part in ("dropped 7 operations", "1 collectives", "1 lines are no operation"):
+        assert part in said
+
+
+def test_smaller_communicators_are_placed_by_their_processes(tmp_path: Path) -> None:
+    world = list(exchange(np.full((4, 4), 8192)))
+    pair = drawn(9)[:2, :2]
+    members = (3, 0)
+    small = []
+    for one in exchange(pair, id="0x9", name="EP Group 1", ranks=2):
+        gpu = members[one["header"]["rank"]]
+        one["metadata"].update(hostname=f"gpu{gpu // GPUS}", pid=1000 + gpu)
+        small.append(one)
+    text = write(tmp_path / "run", [*world, *small])
+    job = running_job(text + ":comm=0x9", FABRIC)
+    expected = np.zeros((4, 4), np.int64)
+    expected[np.ix_(members, members)] = pair
+    np.testing.assert_array_equal(job.traffic.bytes, expected)
+    assert job.notes[-1] == "1 of 2 communicators have a Send or Recv"
+
+
+def test_ranks_follow_their_hosts(tmp_path: Path) -> None:
+    """Ranks that alternate between hosts are GPUs of their nodes, and nodes have the fabric's
+    order.
+    """
+    matrix = drawn(10)
+    records = list(exchange(matrix))
+    for one in records:
+        one["metadata"]["hostname"] = f"gpu{one['header']['rank'] % 2}"
+    text = write(tmp_path / "run", records)
+    order = [0, 2, 1, 3]
+    job = running_job(text, FABRIC)
+    np.testing.assert_array_equal(job.traffic.bytes, matrix[np.ix_(order, order)])
+    named = Fabric.from_toml({"nodes": 2, "rails": 2, "link": "400Gb/s", "hosts": ["gpu1", "gpu0"]})
+    order = [1, 3, 0, 2]
+    job = running_job(text, named)
+    np.testing.assert_array_equal(job.traffic.bytes, matrix[np.ix_(order, order)])
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"p2p_msg_size_bytes": -1}, "line 8: p2p_msg_size_bytes = -1"),
+        ({"p2p_msg_size_bytes": 1.5}, "p2p_msg_size_bytes = 1.5"),
+        ({"p2p_peer": 4}, "p2p_peer = 4: expected a rank below 4"),
+        ({"p2p": "Broadcast"}, "expected Send or Recv"),
+        ({"rank": 4}, "rank = 4"),
+        ({"n_ranks": 8}, "communicator '0x7f' of 8 ranks, before 4"),
+        ({"pid": 7}, "two jobs in one folder"),
+    ],
+)
+def test_a_contradiction_is_one_sentence(
+    tmp_path: Path, change: dict[str, Any], expected: str
+) -> None:
+    records = list(exchange(drawn(11)))
+    for part in records[-1].values():
+        part.update({key: value for key, value in change.items() if key in part})
+    text = write(tmp_path / "run", records)
+    with pytest.raises(InputError, match=expected):
+        running_job(text, FABRIC)
+
+
+def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    records = list(exchange(drawn(12)))
+    again = json.loads(json.dumps(records[0]))
+    again["p2p_perf"]["p2p_msg_size_bytes"] += 1
+    with pytest.raises(InputError, match="rank 0: Send 1 with peer 0 has"):
+        running_job(write(tmp_path / "run", [*records, again]), FABRIC)
+
+
+def test_other_input_is_refused(tmp_path: Path) -> None:
+    text = write(tmp_path / "run", exchange(drawn(13)))
+    (tmp_path / "empty").mkdir()
+    few = write(tmp_path / "few", list(exchange(drawn(13)))[:16])
+    for asked, fabric, expected in (
+        (text, Fabric.uniform(4, 2), "has 4 ranks, the fabric 4 nodes x 2 = 8 GPUs"),
+        (text, Fabric.uniform(1, 4), "4 ranks on 2 hosts"),
+        (text + ":sn=99", FABRIC, "no Send or Recv that was asked for"),
+        (text + ":form=1s", FABRIC, "did you mean 'from'"),
+        (text + ":from=soon", FABRIC, "soon"),
+        (f"inspector:{tmp_path}/nowhere", FABRIC, "no folder of that name"),
+        (f"inspector:{tmp_path}/empty", FABRIC, "no line of NCCL Inspector in 0 files"),
+        (few, FABRIC, "2 of 4 ranks have no file"),
+    ):
+        with pytest.raises(InputError, match=expected):
+            running_job(asked, fabric)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("gap", "--policy", "own-nic", "--limit", "0s"),
+        ("compare", "--degrade", "0:0=0.5", "--policy", "own-nic"),
+        ("simulate", "--policy", "own-nic"),
+        ("size", "--cases", "1"),
+    ],
+    ids=lambda line: line[0],
+)
+def test_commands_take_it_and_say_what_is_doubled(
+    tmp_path: Path, railopt_cli: Any, line: tuple[str, ...]
+) -> None:
+    matrix, command, *options = drawn(6), *line
+    text = write(tmp_path / "run", [*exchange(matrix), record(0, "Send", 1, 2, int(matrix[0, 1]))])
+    nodes = ("--nodes", "2", "--rails", "2", "--gpus", "2", "--chunk", "256KiB", "--json")
+    ran = railopt_cli(command, text, *nodes, *options)
+    assert ran.code == 0, ran.err
+    assert "1 operations stood there twice" in ran.err
+    assert json.loads(ran.out)
