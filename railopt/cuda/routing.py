@@ -15,7 +15,7 @@ from railopt.cuda.driver import Arguments, Gpu, packed
 from railopt.cuda.planner import GpuPlanner
 from railopt.model.fabric import Fabric
 
-__all__ = ["Entries", "Listing", "Pieces", "Routing", "TableOffsets"]
+__all__ = ["ChoiceEntries", "ClassList", "PieceTable", "RouteKernels", "TableOffsets"]
 
 _THREADS, _BLOCKS = 512, 16
 
@@ -53,7 +53,7 @@ class TableOffsets(NamedTuple):
         return cls(*(slice(a, b) for a, b in zip([0, *ends], ends, strict=False)))
 
 
-class Pieces(NamedTuple):
+class PieceTable(NamedTuple):
     """Sizes [rows, columns] at an address, steps in numbers; where their order column by column and
     its inverse go.
     """
@@ -67,7 +67,7 @@ class Pieces(NamedTuple):
     inverse: int
 
 
-class Entries(NamedTuple):
+class ChoiceEntries(NamedTuple):
     """`entries` with `k` slots each, `stride` bytes apart; a slot's class is (slot - first)
     // divide, if that is in 0 .. classes - 1.
     """
@@ -81,7 +81,7 @@ class Entries(NamedTuple):
     classes: int
 
 
-class Listing(NamedTuple):
+class ClassList(NamedTuple):
     """Where list.cu writes, and what it reads beside entries; 0 for what is not wanted."""
 
     list: int
@@ -100,7 +100,7 @@ class Listing(NamedTuple):
     in_place: int = 0
 
 
-class Routing:
+class RouteKernels:
     """The kernels of one rank, its plans by `policy`, its slots per rank.
 
     head    numbers before the rows that ranks tell each other
@@ -158,13 +158,15 @@ class Routing:
         rank = packed("i", self.rank)
         self._launch(self._tables, self.fabric.nodes, stream, planned, out, rank)
 
-    def expand(self, stream: int, *pieces: Pieces) -> None:
+    def expand(self, stream: int, *pieces: PieceTable) -> None:
         """Index and inverse of each of at most four tables."""
-        four = [*pieces, *[Pieces(*[0] * 7)] * (4 - len(pieces))]
+        four = [*pieces, *[PieceTable(*[0] * 7)] * (4 - len(pieces))]
         given = packed("piiiipp" * 4, *(value for one in four for value in one))
         self._launch(self._expand, _BLOCKS * len(pieces), stream, given)
 
-    def list(self, entries: Entries, to: Listing, stream: int, *, every: bool = False) -> None:
+    def list(
+        self, entries: ChoiceEntries, to: ClassList, stream: int, *, every: bool = False
+    ) -> None:
         """Entries by class; `every` choice or each class once."""
         kernel = self._once("list", ALL_CHOICES=int(every))
         given = packed("pqiiiii", *entries)
@@ -187,7 +189,9 @@ class Routing:
         )
         self._launch(kernel, entries.classes, stream, given, out)
 
-    def stage(self, entries: Entries, slots: int, values: tuple[int, ...], stream: int) -> None:
+    def stage(
+        self, entries: ChoiceEntries, slots: int, values: tuple[int, ...], stream: int
+    ) -> None:
         """stage.cu with its `Units`, the rank's number left out."""
         *first, width, counts_step = values
         units = packed("ppppqpppiii", *first, width, self.rank, counts_step)

@@ -22,7 +22,7 @@ class RowsAt(NamedTuple):
     step: int
 
 
-class _Rows(ctypes.Structure):
+class _RowArguments(ctypes.Structure):
     _fields_ = (
         ("in", ctypes.c_void_p),
         ("in_step", ctypes.c_int64),
@@ -80,7 +80,7 @@ class RowMover:
     def _launch(
         self, key: tuple[int, ...], macros: dict[str, int], values: tuple[int, ...], stream: int
     ) -> None:
-        given = _Rows(*values)
+        given = _RowArguments(*values)
         items = given.rows * given.width
         if not items:
             return

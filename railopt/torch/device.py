@@ -12,14 +12,14 @@ import torch.distributed as dist
 
 from railopt.base.errors import BackendError, printable
 from railopt.cuda.planner import POLICIES, unplanned
-from railopt.cuda.routing import Pieces, Routing, TableOffsets
+from railopt.cuda.routing import PieceTable, RouteKernels, TableOffsets
 from railopt.cuda.rows import RowMover, RowsAt
 from railopt.torch import agree
 from railopt.torch.routes import Route, Router
 from railopt.torch.shared import lost
 from railopt.torch.ways import Exchange, Picked
 
-__all__ = ["DeviceRouter", "Planned", "Rows", "device_router"]
+__all__ = ["DeviceRouter", "DeviceRows", "PlannedBuffer", "device_router"]
 
 
 def device_router(router: Router, group: Any, device: str | None) -> DeviceRouter | None:
@@ -34,7 +34,7 @@ def device_router(router: Router, group: Any, device: str | None) -> DeviceRoute
         return None
 
 
-class Planned(NamedTuple):
+class PlannedBuffer(NamedTuple):
     """A rank's buffer on the device after a plan, int64, and where what stands in it."""
 
     buffer: Any
@@ -55,10 +55,10 @@ class DeviceRouter:
     def __init__(self, router: Router, group: Any, device: Any) -> None:
         self.router, self.device, self._group = router, torch.device(device), group
         self.fabric = fabric = router.fabric
-        self.routing = Routing(
+        self.routing = RouteKernels(
             fabric, router.rank, router.policy, router.pieces, router.via, agree.HEADER
         )
-        self.rows = Rows(self.routing, self.device)
+        self.rows = DeviceRows(self.routing, self.device)
         length = agree.HEADER + 2 * fabric.nodes * fabric.gpus
         pinned = self.device.type == "cuda"
         self._told = torch.zeros(length, dtype=torch.int64, device="cpu", pin_memory=pinned)
@@ -75,13 +75,13 @@ class DeviceRouter:
                 numbers[agree.HEADER + ranks :] = offer.recv
         return self._told.to(self.device, non_blocking=True, copy=True)
 
-    def planned(self, told: Any, call: int, slots: int = 0) -> Planned:
+    def planned(self, told: Any, call: int, slots: int = 0) -> PlannedBuffer:
         """The plan of what all ranks tell, from this one's message."""
         fabric = self.fabric
         ranks = fabric.nodes * fabric.gpus
         every = told.new_empty(ranks * len(told))
         self.exchanged(dist.all_gather_into_tensor, every, told)
-        made = Planned(told.new_zeros(0), TableOffsets.of(fabric, slots))
+        made = PlannedBuffer(told.new_zeros(0), TableOffsets.of(fabric, slots))
         made = made._replace(buffer=told.new_zeros(made.at.came.stop))
         work = told.new_empty(ranks * ranks + fabric.nodes)
         self.routing.plan(
@@ -123,7 +123,9 @@ class DeviceRouter:
         )
         picks = [self.rows.pick(length) for *_, length in tables]
         pieces = [
-            Pieces(made.address(name), a, b, c, d, pick.index.data_ptr(), pick.inverse.data_ptr())
+            PieceTable(
+                made.address(name), a, b, c, d, pick.index.data_ptr(), pick.inverse.data_ptr()
+            )
             for (name, a, b, c, d, _), pick in zip(tables, picks, strict=True)
         ]
         self.routing.expand(self.rows.stream, *pieces)
@@ -141,10 +143,10 @@ class DeviceRouter:
         raise BackendError(f"the plan on the GPU failed with status {status >> 8}")
 
 
-class Rows:
+class DeviceRows:
     """Rows of tensors on one device, by index."""
 
-    def __init__(self, routing: Routing, device: Any) -> None:
+    def __init__(self, routing: RouteKernels, device: Any) -> None:
         self._mover, self.device = RowMover(routing.gpu), device
 
     @property

@@ -22,8 +22,7 @@ from railopt.moe.placement.placement import Placement
 from railopt.torch import agree
 from railopt.torch.all_to_all import NicBytes, RailAllToAll
 from railopt.torch.copies import Copies, ExpertSlots
-from railopt.torch.groups import Groups
-from railopt.torch.spread import Capacity, DeviceDispatcher, DeviceTrail, unknown_choices
+from railopt.torch.spread import DeviceDispatcher, DeviceTrail, DispatchRoom, unknown_choices
 from railopt.torch.talk import gathered
 from railopt.torch.ways import Exchange, Way, back
 
@@ -86,7 +85,9 @@ class TokenDispatcher:
                 is left out, tokens and source ranks in order; `check` says so on every rank.  Rows
                 of an expert are then as many as that, zeros behind those that came
 
-    The other parameters are those of `RailAllToAll`; `rails.last` has the bytes per NIC.  `held`
+    options     group, groups, limit_s and agree_first of `RailAllToAll`
+
+    `rails.last` has the bytes per NIC.  `held`
     are the experts of this rank, ascending.
     """
 
@@ -97,23 +98,12 @@ class TokenDispatcher:
         policy: str = "even-excess",
         *,
         placement: Copies | Placement | None = None,
-        group: Any = None,
-        groups: Groups | None = None,
-        limit_s: float = 600.0,
-        agree_first: bool = True,
         capacity: tuple[int, int] | None = None,
+        **options: Any,
     ) -> None:
         self.experts, self._dispatches = experts, 0
         slots = ExpertSlots(experts, as_copies(placement))
-        self.rails = RailAllToAll(
-            fabric,
-            policy,
-            group=group,
-            groups=groups,
-            limit_s=limit_s,
-            experts=slots,
-            agree_first=agree_first,
-        )
+        self.rails = RailAllToAll(fabric, policy, experts=slots, **options)
         self.fabric = fabric
         self._there = self._on_device(capacity)
         self._use(slots)
@@ -133,7 +123,7 @@ class TokenDispatcher:
         if capacity is not None:
             try:
                 units, rows = (whole_number(n, "capacity", 1, 2**31 - 1) for n in capacity)
-                room = Capacity(units, rows)
+                room = DispatchRoom(units, rows)
             except (TypeError, ValueError, InputError) as error:
                 problem = f"capacity {capacity!r}: expected two whole numbers ({error})"
             if router is None:

@@ -108,6 +108,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         self._summed: list[tuple[Future[Any], Callable[[Any], None]]] = []
         self._always = torch.zeros(0, requires_grad=True)
         self._copies: dict[int, Any] = {}
+        self._stream: Any = None
         self._arrange()
 
     def forward(self, x: Any, topk_idx: Any, topk_weights: Any) -> Any:
@@ -218,14 +219,29 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         """Rows to where parcels go, by the thread: (what arrives, seconds)."""
         counts = self._parcels.counts.T.copy() if back else self._parcels.counts
         out = rows.new_empty((int(counts[:, self._rails.rank].sum()), rows.shape[1]))
+        packed = torch.cuda.current_stream().record_event() if rows.is_cuda else None
 
         def work() -> tuple[Any, float]:
             begin = time.perf_counter()
             splits = counts[:, self._rails.rank].tolist(), counts[self._rails.rank].tolist()
-            self._rails.all_to_all_single(out, rows, *splits, counts=counts)
+            if packed is None:
+                self._rails.all_to_all_single(out, rows, *splits, counts=counts)
+                return out, time.perf_counter() - begin
+            # on a stream of its own: else rows of tokens and of copies wait for each other, on two
+            # ranks the other way round
+            with torch.cuda.device(rows.device), torch.cuda.stream(self._beside(rows.device)):
+                torch.cuda.current_stream().wait_event(packed)
+                self._rails.all_to_all_single(out, rows, *splits, counts=counts)
+                torch.cuda.current_stream().synchronize()
             return out, time.perf_counter() - begin
 
         return self._worker.submit(work)
+
+    def _beside(self, device: Any) -> Any:
+        """The stream of the thread."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(device)
+        return self._stream
 
     def _waited(self, pending: list[Any], so_far: Hidden) -> Hidden:
         """Take what is under way in, and how long it took."""

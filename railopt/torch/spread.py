@@ -20,21 +20,21 @@ import torch.distributed as dist
 
 from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
-from railopt.cuda.routing import Entries, Listing, Pieces
+from railopt.cuda.routing import ChoiceEntries, ClassList, PieceTable
 from railopt.torch import agree
 from railopt.torch.carry import WayCarrier, as_bytes
 from railopt.torch.copies import SlotTable
-from railopt.torch.device import DeviceRouter, Planned
+from railopt.torch.device import DeviceRouter, PlannedBuffer
 from railopt.torch.routes import Router
 from railopt.torch.talk import gathered
 from railopt.torch.ways import Exchange, Picked
 
-__all__ = ["Capacity", "DeviceDispatcher", "DeviceTrail", "unknown_choices"]
+__all__ = ["DeviceDispatcher", "DeviceTrail", "DispatchRoom", "unknown_choices"]
 
 ALIGN = 16  # bytes: a row's parts begin at multiples
 
 
-class Capacity(NamedTuple):
+class DispatchRoom(NamedTuple):
     """How much a dispatch of constant sizes has room for: units from a GPU to a node, and rows of
     an expert.  What is beyond is left out, tokens and source ranks in order.
     """
@@ -66,7 +66,7 @@ class DeviceDispatcher:
     """The dispatches of one rank on its device."""
 
     def __init__(
-        self, router: DeviceRouter, carrier: WayCarrier, group: Any, capacity: Capacity | None
+        self, router: DeviceRouter, carrier: WayCarrier, group: Any, capacity: DispatchRoom | None
     ) -> None:
         self._router, self._carrier, self._group = router, carrier, group
         self._rows, self._routing = router.rows, router.routing
@@ -74,7 +74,7 @@ class DeviceDispatcher:
         if capacity is not None:
             # units and rows left out, and whether a choice was none of an expert
             self.flags = torch.zeros(3, dtype=torch.int64, device=router.device)
-            self._constant = Constants(router, capacity)
+            self._constant = ConstantSizes(router, capacity)
 
     def use(self, table: SlotTable, experts: int, copies: bool) -> None:
         """Dispatch by these slots from now on."""
@@ -118,7 +118,7 @@ class DeviceDispatcher:
         self._routing.choose(tables[0].shape[1], values, self._rows.stream)
         return found
 
-    def _listed(self, idx: Any, to: Listing, status: int) -> tuple[Any, Entries, Any]:
+    def _listed(self, idx: Any, to: ClassList, status: int) -> tuple[Any, ChoiceEntries, Any]:
         """Slots, as entries whose classes are nodes, and the tokens of each node [nodes, limit]."""
         fabric = self._router.fabric
         slots = self._slots_of(idx, status)
@@ -130,7 +130,7 @@ class DeviceDispatcher:
         self._routing.list(entries, to, self._rows.stream)
         return slots, entries, listed
 
-    def _told_units(self, told: Any, idx: Any, offer: agree.Offer, call: int) -> Units:
+    def _told_units(self, told: Any, idx: Any, offer: agree.Offer, call: int) -> StagedUnits:
         """Units in the order of exchange 1, and all sizes: the one wait of a dispatch."""
         router, fabric, slots = self._router, self._router.fabric, self._slots
         gpus, ranks = fabric.gpus, fabric.nodes * fabric.gpus
@@ -138,7 +138,7 @@ class DeviceDispatcher:
         local, tokens, width = router.router.rank % gpus, len(idx), min(idx.shape[1], fabric.nodes)
         seen = told.new_zeros(ranks * slots)
         counts = told.data_ptr() + 8 * (agree.HEADER + local)
-        to = Listing(0, max(1, tokens), counts=counts, counts_step=gpus, seen=seen.data_ptr())
+        to = ClassList(0, max(1, tokens), counts=counts, counts_step=gpus, seen=seen.data_ptr())
         own, entries, listed = self._listed(idx, to, told.data_ptr())
         made = router.planned(told, call, slots)
         first = Picked(self._new(tokens * width), self._new(tokens, width, fill=-1), self._rows)
@@ -159,8 +159,8 @@ class DeviceDispatcher:
         return offer._replace(problem=offer.problem or unknown_choices(idx, self._experts))
 
     def _sized(
-        self, own: Any, first: Picked, made: Planned, heard: Any, sizes: dict[str, list[int]]
-    ) -> Units:
+        self, own: Any, first: Picked, made: PlannedBuffer, heard: Any, sizes: dict[str, list[int]]
+    ) -> StagedUnits:
         """Units with the sizes that the host knows now."""
         fabric, gpus = self._router.fabric, self._router.fabric.gpus
         copies = sizes["copies"]
@@ -172,13 +172,13 @@ class DeviceDispatcher:
         ranks, apart = fabric.nodes * gpus, heard.shape[1]
         self._routing.expand(
             self._rows.stream,
-            Pieces(
+            PieceTable(
                 made.address("blocks"), gpus, fabric.nodes, fabric.nodes, 1, *_addresses(second)
             ),
-            Pieces(heard.data_ptr() + 8 * gpus, gpus, ranks, 1, apart, *_addresses(order)),
+            PieceTable(heard.data_ptr() + 8 * gpus, gpus, ranks, 1, apart, *_addresses(order)),
         )
         begins = made.address("begins")
-        return Units(
+        return StagedUnits(
             own,
             first._replace(index=first.index[: sum(staged.send)]),
             (staged, carried, passed),
@@ -190,7 +190,7 @@ class DeviceDispatcher:
             (made, heard),
         )
 
-    def _kept_units(self, idx: Any) -> Units:
+    def _kept_units(self, idx: Any) -> StagedUnits:
         """Units in the order of exchange 1, of constant sizes."""
         assert self.capacity is not None
         assert self.flags is not None
@@ -198,7 +198,7 @@ class DeviceDispatcher:
         tokens, width = len(idx), min(idx.shape[1], fabric.nodes)
         counts = torch.empty(fabric.nodes, dtype=torch.int64, device=self._router.device)
         flags = self.flags.data_ptr()
-        to = Listing(0, limit, counts=counts.data_ptr(), dropped=flags)
+        to = ClassList(0, limit, counts=counts.data_ptr(), dropped=flags)
         own, entries, listed = self._listed(idx, to, flags + 16)
         first = Picked(
             self._new(fabric.nodes * limit, fill=-1), self._new(tokens, width, fill=-1), self._rows
@@ -208,7 +208,7 @@ class DeviceDispatcher:
         self._routing.stage(entries, self._slots, (*values, *ends), self._rows.stream)
         per_expert = torch.full((self._held,), self.capacity.rows, device="cpu")
         ways, order = constant.exchanges, constant.order.index
-        return Units(
+        return StagedUnits(
             own, first, ways, constant.second, order, (0, 0), per_expert, constant.nics, listed
         )
 
@@ -217,7 +217,7 @@ class DeviceDispatcher:
         kind = {"dtype": torch.int32, "device": self._router.device}
         return torch.empty(shape, **kind) if fill is None else torch.full(shape, fill, **kind)
 
-    def out(self, units: Units, number: int, *parts: Any) -> tuple[Any, DeviceTrail]:
+    def out(self, units: StagedUnits, number: int, *parts: Any) -> tuple[Any, DeviceTrail]:
         """Parts [T, w] of tokens to this rank's rows, as (copies of each part, the trail)."""
         fabric, rows = self._router.fabric, self._rows
         k, limit = units.slots.shape[1], self.capacity
@@ -235,7 +235,7 @@ class DeviceDispatcher:
             self._new(most, fill=-1 if limit else None), self._new(third, width, fill=-1), rows
         )
         addresses = _addresses(listed)
-        to = Listing(
+        to = ClassList(
             addresses[0],
             max(1, third),
             addresses[1],
@@ -252,7 +252,7 @@ class DeviceDispatcher:
         trail = DeviceTrail(number, len(units.slots), *ways)
         return row.views(arrived)[:-1], trail
 
-    def _by_slot(self, units: Units, slots: Any) -> tuple[Picked, Any]:
+    def _by_slot(self, units: StagedUnits, slots: Any) -> tuple[Picked, Any]:
         """Rows by slot, from the slots of each copy that arrived."""
         copies, k = slots.shape
         many = int(units.per_expert.sum())
@@ -262,7 +262,7 @@ class DeviceDispatcher:
         inverse, by_choice = both[0], both[1]
         limit = self.capacity.rows if self.capacity else max(1, many)
         flags = 0 if self.flags is None else self.flags.data_ptr() + 8
-        to = Listing(
+        to = ClassList(
             index.data_ptr(),
             limit,
             inverse.data_ptr(),
@@ -360,7 +360,7 @@ class DeviceDispatcher:
                 )
 
 
-class Units(NamedTuple):
+class StagedUnits(NamedTuple):
     """A rank's units before they set out.
 
     slots       [T, K]; first: as in `DeviceTrail`; second: the reorder after exchange 1
@@ -383,10 +383,10 @@ class Units(NamedTuple):
     kept: Any
 
 
-class Constants:
+class ConstantSizes:
     """Sizes and orders where every pair of a GPU and a node sends `capacity.units`."""
 
-    def __init__(self, router: DeviceRouter, capacity: Capacity) -> None:
+    def __init__(self, router: DeviceRouter, capacity: DispatchRoom) -> None:
         fabric, host = router.fabric, router.router
         nodes, gpus = fabric.nodes, fabric.gpus
         ranks = nodes * gpus
@@ -413,7 +413,7 @@ class Constants:
         shapes = (gpus, nodes, nodes, 1), (gpus, ranks, ranks, 1)
         picks = (self.second, self.order)
         pieces = [
-            Pieces(t.data_ptr(), *shape, *_addresses(pick))
+            PieceTable(t.data_ptr(), *shape, *_addresses(pick))
             for t, shape, pick in zip(tables, shapes, picks, strict=True)
         ]
         router.routing.expand(router.rows.stream, *pieces)
@@ -469,7 +469,12 @@ class _Dispatch(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, dispatcher: DeviceDispatcher, units: Units, number: int, x: Any, weights: Any
+        ctx: Any,
+        dispatcher: DeviceDispatcher,
+        units: StagedUnits,
+        number: int,
+        x: Any,
+        weights: Any,
     ) -> Any:
         (copies, spread), trail = dispatcher.out(
             units, number, x.detach().contiguous(), weights.detach().contiguous()
@@ -511,11 +516,11 @@ def unknown_choices(idx: Any, experts: int) -> str:
     return f"topk_idx goes from {int(idx.min())} to {int(idx.max())}: expected -1 to {experts - 1}"
 
 
-def _entries(slots: Any, divide: int, first: int, classes: int) -> Entries:
+def _entries(slots: Any, divide: int, first: int, classes: int) -> ChoiceEntries:
     """Entries of slots [n, K], int64, whose rows may lie apart."""
     count, k = slots.shape
     stride = 8 * slots.stride(0)
-    return Entries(slots.data_ptr(), stride, count, k, divide, first, classes)
+    return ChoiceEntries(slots.data_ptr(), stride, count, k, divide, first, classes)
 
 
 def _addresses(pick: Picked) -> tuple[int, int]:

@@ -38,13 +38,16 @@ def expert(number: int) -> nn.Module:
 
 def inputs(seed: int) -> list[tuple[Any, Any, Any]]:
     """Tokens, choices and weights of every rank, the same wherever they are made; ragged."""
-    dice, found = torch.Generator(torch.get_default_device()).manual_seed(seed), []
-    for rank in range(RANKS):
-        tokens = 0 if rank == seed % RANKS else 6 + 5 * rank
-        idx = torch.rand(tokens, EXPERTS, generator=dice).topk(TOP_K).indices
-        idx[torch.rand(idx.shape, generator=dice) < 0.1] = -1
-        x = torch.randn(tokens, WIDTH, generator=dice)
-        found.append((x, idx, torch.rand(tokens, TOP_K, generator=dice)))
+    found, device = [], torch.get_default_device()
+    with torch.device("cpu"):
+        dice = torch.Generator().manual_seed(seed)
+        for rank in range(RANKS):
+            tokens = 0 if rank == seed % RANKS else 6 + 5 * rank
+            idx = torch.rand(tokens, EXPERTS, generator=dice).topk(TOP_K).indices
+            idx[torch.rand(idx.shape, generator=dice) < 0.1] = -1
+            x = torch.randn(tokens, WIDTH, generator=dice)
+            made = (x, idx, torch.rand(tokens, TOP_K, generator=dice))
+            found.append(tuple(tensor.to(device) for tensor in made))
     return found
 
 
@@ -52,7 +55,7 @@ def homes_of(copies: Copies, given: list[tuple[Any, Any, Any]]) -> list[Any]:
     """[T, K] of every source: the rank that each choice goes to, one choice after the other."""
     layer, targets = copies.layer, []
     placement = copies.placement
-    counts = np.stack([np.bincount(idx[idx >= 0], minlength=EXPERTS) for _, idx, _ in given])
+    counts = np.stack([np.bincount(idx[idx >= 0].cpu(), minlength=EXPERTS) for _, idx, _ in given])
     due = split(counts, placement.holds[layer], placement.home[layer], 2, copies.shares)
     for source, (_, idx, _) in enumerate(given):
         left = due[source].copy()

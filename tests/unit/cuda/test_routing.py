@@ -10,7 +10,7 @@ import pytest
 import railopt
 from railopt.base.arrays import Array
 from railopt.cuda import planner, routing
-from railopt.cuda.routing import Pieces, Routing, TableOffsets
+from railopt.cuda.routing import PieceTable, RouteKernels, TableOffsets
 from railopt.cuda.rows import RowMover, RowsAt
 from railopt.torch.routes import Router
 from railopt.torch.ways import Exchange, Reorder
@@ -34,7 +34,7 @@ def told(counts: Array) -> Array:
     return np.concatenate([np.full((len(counts), HEAD), 0), counts, counts.T], axis=1)
 
 
-def planned(kernels: Routing, every: Array) -> tuple[Array, TableOffsets]:
+def planned(kernels: RouteKernels, every: Array) -> tuple[Array, TableOffsets]:
     ranks = len(every)
     at = TableOffsets.of(kernels.fabric, 1)
     tables, work = np.zeros(at.came.stop, np.int64), np.empty(ranks * ranks + ranks, np.int64)
@@ -50,7 +50,7 @@ def test_exchanges_and_orders_of_a_rank(policy: str) -> None:
     counts[2] = 0
     for rank in range(4):
         router = Router(fabric, rank, policy)
-        kernels = Routing(fabric, rank, policy, router.pieces, router.via, HEAD)
+        kernels = RouteKernels(fabric, rank, policy, router.pieces, router.via, HEAD)
         tables, at = planned(kernels, told(counts))
         route = router.route(counts)
         names = ("staged", "gathered"), ("there", "here"), ("passed", "into")
@@ -66,7 +66,7 @@ def test_exchanges_and_orders_of_a_rank(policy: str) -> None:
         lengths = [int(tables[getattr(at, name)].sum()) for name in shapes]
         index = [np.full((2, length), -1, np.int32) for length in lengths]
         pieces = [
-            Pieces(
+            PieceTable(
                 tables[getattr(at, name)].ctypes.data, *shape, *(part.ctypes.data for part in one)
             )
             for (name, shape), one in zip(shapes.items(), index, strict=True)
@@ -83,7 +83,7 @@ def test_exchanges_and_orders_of_a_rank(policy: str) -> None:
 
 def test_ranks_that_tell_different_things() -> None:
     fabric = railopt.Fabric.uniform(2, 1)
-    kernels = Routing(fabric, 0, "own-nic", 4, Router(fabric, 0).via, HEAD)
+    kernels = RouteKernels(fabric, 0, "own-nic", 4, Router(fabric, 0).via, HEAD)
     good = told(np.array([[1, 2], [3, 4]]))
     for place, status in (((0, 1), 2), ((1, 0), 1), ((0, HEAD + 1), 4), ((1, HEAD), 4)):
         every = good.copy()
