@@ -169,7 +169,7 @@ class GapRow(NamedTuple):
         """
         row, plan = {"chunk": self.chunk, **self.report.as_dict()}, self.report.plan
         if self.traffic:
-            row["traffic"] = self.traffic
+            row["dispatch"] = self.traffic
         if self.moved is not None:
             row["moved"] = {
                 "bytes": plan.moved,

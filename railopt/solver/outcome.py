@@ -103,7 +103,7 @@ class Outcome:
             "time_s": round(self.time_s, 6),
             "max_send": int(self.plan.send.max()),
             "max_recv": int(self.plan.recv.max()),
-            "bottleneck": self.bottleneck._asdict(),
+            "bottleneck": {**self.bottleneck._asdict(), "nic": self.plan.slowest},
             "witness": dict(self.bracket.witness),
             "notes": list(self.notes),
         }

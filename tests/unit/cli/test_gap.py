@@ -77,7 +77,7 @@ def test_gap_of_every_step_of_a_trace(tmp_path: Path, railopt_cli: Cli) -> None:
     assert ran.code == 0
     found = json.loads(ran.out)
     names = [f"step {step}, layer 1" for step in range(3) for _ in range(2)]
-    assert [row["traffic"] for row in found["rows"]] == names
+    assert [row["dispatch"] for row in found["rows"]] == names
     one = [
         json.loads(railopt_cli("gap", f"{trace},step={step}", *small, *options).out)["rows"]
         for step in range(3)
