@@ -41,6 +41,7 @@ from operator import add, and_, eq, floordiv, mul, sub
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 WORK = 20_000_000  # steps of one check
+MOST = 1 << 20  # nodes, rails, GPUs per node
 MEMORY = 1 << 28  # bytes of a parsed certificate
 DIRECTORY = 1 << 16  # bytes of a plan file's list of members
 SETS = 1_500_000  # sets of jobs in either half of a cover's list, of some 200 bytes each
@@ -1190,13 +1191,13 @@ def need_coherent(header: dict[str, Any], arrays: dict[str, Member]) -> None:
     fabric: Any = header.get("fabric")
     need(isinstance(fabric, dict), "a plan without a fabric")
     shape = tuple(
-        integer(fabric.get(name), f"{name} of the plan", 1) for name in ("nodes", "rails")
+        integer(fabric.get(name), f"{name} of the plan", 1, MOST) for name in ("nodes", "rails")
     )
     need(
         all(arrays[name].shape == shape for name in tables), f"tables of another shape than {shape}"
     )
-    gpus = integer(header.get("chunk_gpus"), "chunk_gpus", 1)
-    known = gpus in (1, integer(fabric.get("gpus"), "gpus of the plan", 1))
+    gpus = integer(header.get("chunk_gpus"), "chunk_gpus", 1, MOST)
+    known = gpus in (1, integer(fabric.get("gpus"), "gpus of the plan", 1, MOST))
     need(known, "chunks of other GPUs than those of the fabric")
     count = prod(arrays["size"].shape)
     expected = dict.fromkeys([*columns, "stage"], (count,))
@@ -1205,6 +1206,20 @@ def need_coherent(header: dict[str, Any], arrays: dict[str, Member]) -> None:
     for ends, here in (("src_gpu", "src"), ("dst_gpu", "dst")):
         nodes = map(floordiv, arrays[ends].values, repeat(gpus))
         need(all(map(eq, nodes, arrays[here].values)), "GPUs in other nodes than their chunks")
+    if "targets" in arrays:
+        need_targets(arrays["targets"], arrays["dst_gpu"], gpus)
+
+
+def need_targets(targets: Member, ends: Member, gpus: int) -> None:
+    """Rows of bits, one per GPU of the node, are empty or have the chunk's own end among them."""
+    width, octets = -(-gpus // 8), targets.values.tobytes()
+    need(len(octets) == len(ends.values) * width, "targets: expected bits in octets")
+    for i, end in enumerate(ends.values):
+        row = int.from_bytes(octets[i * width : (i + 1) * width], "big")
+        bits = row >> (8 * width - gpus)
+        need(bits << (8 * width - gpus) == row, "targets: expected bits of a node's GPUs alone")
+        listed = bits >> (gpus - 1 - end % gpus) & 1
+        need(not bits or bool(listed), "a dst_gpu that is not one of its targets")
 
 
 def table(member: Member) -> Rates:

@@ -242,6 +242,9 @@ def _arrays_of_other_numbers(arrays: dict[str, Array]) -> Iterator[dict[str, Arr
     for name in ("src_gpu", "dst_gpu"):
         for gpu in (-1, 4, 3 - int(arrays[name][2]), 2**31 - 1):
             yield {**arrays, name: np.array([*arrays[name][:2], gpu], np.int32)}
+    own = 128 >> (arrays["dst_gpu"] % 2)
+    for bits in (own ^ 192, own | 1, own | 32):  # the other GPU, and GPUs that no node has
+        yield {**arrays, "targets": bits.astype(np.uint8)[:, None]}
     for size in (0, -2):
         yield {**arrays, "size": np.array([4, 4, size])}
     for name in _FLAT[:6]:

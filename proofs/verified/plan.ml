@@ -184,13 +184,31 @@ let table text arrays name =
       List.init height (fun k -> List.init width (fun n -> get ((k * width) + n)))
   | _ -> wrong "expected a table [node, rail]"
 
+(* Of nodes, rails, and GPUs per node. *)
+let most = 1 lsl 20
+
+(* Rows of bits, one per GPU of the node, are empty or have the chunk's own end among them. *)
+let need_targets text arrays many gpus =
+  let { data; _ } = List.assoc "targets" arrays and width = ((gpus - 1) / 8) + 1 in
+  if data.length <> many * width then wrong "targets: expected bits in octets";
+  let end_of = value text (List.assoc "dst_gpu" arrays) in
+  let spare = (1 lsl ((8 * width) - gpus)) - 1 in
+  for i = 0 to many - 1 do
+    let octet k = Char.code text.[data.at + (i * width) + k] in
+    if octet (width - 1) land spare <> 0 then wrong "targets: expected bits of a node's GPUs alone";
+    let bit = Z.to_int (Z.erem (end_of i) (Z.of_int gpus)) in
+    let listed = (octet (bit / 8) lsr (7 - (bit mod 8))) land 1 = 1 in
+    let rec empty k = k = width || (octet k = 0 && empty (k + 1)) in
+    if not (listed || empty 0) then wrong "a dst_gpu that is not one of its targets"
+  done
+
 (* What a plan says twice it says alike: nodes, rails, chunks, and the nodes of GPUs. *)
 let need_coherent text header arrays =
   let fabric = match List.assoc_opt "fabric" header with
     | Some (Json.Obj fabric) -> fabric
     | _ -> wrong "a plan without a fabric" in
   let number name pairs = match List.assoc_opt name pairs with
-    | Some (Json.Int n) when Z.sign n > 0 && Z.fits_int n -> Z.to_int n
+    | Some (Json.Int n) when Z.sign n > 0 && Z.leq n (Z.of_int most) -> Z.to_int n
     | _ -> wrong (name ^ " of the plan: expected a whole number in its range") in
   let shape name = match List.assoc_opt name arrays with
     | Some items -> items.shape
@@ -211,11 +229,12 @@ let need_coherent text header arrays =
     let end_of = value text (List.assoc ends arrays) in
     let node_of = value text (List.assoc here arrays) and gpus = Z.of_int gpus in
     for i = 0 to many - 1 do
-      if not (Z.equal (Z.div (end_of i) gpus) (node_of i)) then
+      if not (Z.equal (Z.fdiv (end_of i) gpus) (node_of i)) then
         wrong "GPUs in other nodes than their chunks"
     done in
   lie "src_gpu" "src";
-  lie "dst_gpu" "dst"
+  lie "dst_gpu" "dst";
+  if List.mem_assoc "targets" arrays then need_targets text arrays many gpus
 
 let chunks text arrays =
   let (n, src), (_, dst), (_, size) =

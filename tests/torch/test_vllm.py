@@ -114,12 +114,20 @@ def test_loads_of_every_kind(kind: torch.dtype) -> None:
     assert all(set(row.tolist()) == set(range(16)) for row in made)
 
 
-def test_empty_slots_and_lost_experts_are_filled() -> None:
-    old = torch.arange(24).remainder(12).repeat(3, 1)  # experts 12 to 15 are nowhere
-    old[:, :3] = -1
+def test_empty_slots_are_filled() -> None:
+    old = torch.arange(24).remainder(16).repeat(3, 1)
+    old[:, :3] = -1  # experts 0 to 2 have a second slot
     made = RailoptEplbPolicy.rebalance_experts(weights(16), 24, 1, 1, 4, old)
     assert all(set(row.tolist()) == set(range(16)) for row in made)
     assert twins(made.numpy().astype(np.int32), 4) == 0
+
+
+def test_a_map_that_lacks_experts_stays(caplog: pytest.LogCaptureFixture) -> None:
+    """No rank could supply their weights."""
+    old = torch.arange(24).remainder(12).repeat(3, 1)  # experts 12 to 15 are nowhere
+    made = RailoptEplbPolicy.rebalance_experts(weights(16), 24, 1, 1, 4, old)
+    assert torch.equal(made, old)
+    assert "expert 12 of layer 0 is in no slot" in caplog.text
 
 
 def test_replicas_that_ranks_do_not_divide_are_refused_as_vllm_does() -> None:

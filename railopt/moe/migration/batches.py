@@ -14,8 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Array, Int32s, Ints
+from railopt.base.arrays import Array, Int32s, Ints, whole_number
+from railopt.base.errors import InputError
 from railopt.base.kernels import kernel
+from railopt.base.units import INT64_MAX
 from railopt.moe.migration.copies import checked_maps, needed_copies
 from railopt.moe.migration.holders import least_busy_ranks
 from railopt.policies.colouring import alternate
@@ -79,7 +81,13 @@ def schedule_migration_batches(
     buffers of the layer, so nothing is overwritten before it was read.
     """
     old, new = np.asarray(old_indices)[None], np.asarray(new_indices)[None]
-    ranks = old.shape[1] // max(num_local_experts, 1)
+    local = whole_number(num_local_experts, "num_local_experts", 1, INT64_MAX)
+    if old.ndim != 2 or old.shape[1] % local:
+        raise InputError(
+            f"a map of shape {old.shape[1:]} with {local} slots per rank: expected a list that the "
+            f"ranks divide"
+        )
+    ranks = old.shape[1] // local
     copies, _ = needed_copies(*checked_maps(old, new, ranks), ranks)
     chosen = least_busy_ranks(copies, ranks)
     batch = coloured(chosen, copies.to_rank, ranks)

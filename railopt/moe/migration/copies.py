@@ -80,13 +80,9 @@ def needed_copies(old: Int32s, new: Int32s, ranks: int) -> tuple[NeededCopies, l
     holders: list[list[int]] = []
     local: list[LocalCopy] = []
     for layer, (before, after) in enumerate(zip(old.tolist(), new.tolist(), strict=True)):
-        held = _slots_of(before, size)
-        for expert, wanted in sorted(_slots_of(after, size).items()):
-            if expert not in held:
-                raise InputError(
-                    f"expert {expert} of layer {layer} is in no slot of the old map: no rank can "
-                    f"supply it"
-                )
+        held, wants = _slots_of(before, size), _slots_of(after, size)
+        _need_supply(layer, set(held), set(wants))
+        for expert, wanted in sorted(wants.items()):
             for rank, places in wanted.items():
                 changed = [slot for slot in places if before[slot] != expert]
                 if not changed:
@@ -100,6 +96,16 @@ def needed_copies(old: Int32s, new: Int32s, ranks: int) -> tuple[NeededCopies, l
                 holders.append(sorted(held[expert]))
     table = np.array(columns, np.int32).reshape(-1, 3)
     return NeededCopies(table[:, 0], table[:, 1], table[:, 2], slots, holders), local
+
+
+def _need_supply(layer: int, held: set[int], wanted: set[int]) -> None:
+    """Every expert is in a slot before and after."""
+    for expert in sorted(wanted - held)[:1]:
+        raise InputError(
+            f"expert {expert} of layer {layer} is in no slot of the old map: no rank can supply it"
+        )
+    for expert in sorted(held - wanted)[:1]:
+        raise InputError(f"expert {expert} of layer {layer} is in no slot of the new map")
 
 
 def _slots_of(row: list[int], size: int) -> dict[int, dict[int, list[int]]]:

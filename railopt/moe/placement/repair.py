@@ -48,7 +48,7 @@ class FewMoves(NamedTuple):
     def checked(self) -> FewMoves:
         """This aim, if there is such a one."""
         for name, value in (("tolerance", self.tolerance), ("stays", self.stays)):
-            if not 1 <= value < np.inf:
+            if not isinstance(value, int | float) or not 1 <= value < np.inf:
                 raise InputError(f"{name} = {value}: expected a share of the mean of at least 1")
         if self.moves is not None:
             whole_number(self.moves, "moves", 0, INT64_MAX)

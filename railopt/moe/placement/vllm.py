@@ -60,6 +60,13 @@ def _on_host(tensor: torch.Tensor) -> Array:
     return array
 
 
+def _need_every_expert(before: Array, experts: int) -> None:
+    """Refuse a map that lacks an expert: no rank can supply its weights."""
+    for layer, row in enumerate(before.tolist()):
+        for expert in sorted(set(range(experts)) - set(row))[:1]:
+            raise InputError(f"expert {expert} of layer {layer} is in no slot of the map before")
+
+
 class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
     """`railopt.moe.placement.replicate.rebalance` behind vLLM's interface."""
 
@@ -91,6 +98,8 @@ class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
         try:
             sizes = sizes_of(num_replicas, num_groups, num_nodes, num_ranks)
             old = _on_host(before) if before is not None and fits else None
+            if old is not None:
+                _need_every_expert(old, weight.shape[1])
             made = rebalance(_on_host(weight), *sizes, old)[0]
         except Exception as error:  # whatever it is, a server goes on with the map that it has
             if before is None or not fits:

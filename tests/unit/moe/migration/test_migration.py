@@ -143,8 +143,8 @@ def test_the_time_is_that_of_each_batch_s_slowest_nic() -> None:
 
 
 def test_copies_inside_a_node_cross_no_nic() -> None:
-    old = np.array([[0, 1, 2, 0]], np.int32)  # two nodes of two ranks; both nodes hold expert 0
-    new = np.array([[0, 0, 2, 0]], np.int32)
+    old = np.array([[0, 1, 1, 0]], np.int32)  # two nodes of two ranks; both nodes hold expert 0
+    new = np.array([[0, 0, 1, 0]], np.int32)
     fabric = Fabric.uniform(nodes=2, rails=2, link="8Gb/s")
     made = migrate(fabric, old, new, 1000)
     assert made.from_rank.tolist() == [0]
@@ -213,3 +213,9 @@ def test_the_shape_of_vllms_function() -> None:
             assert len(set(ends)) == len(ends)
     for flow in flows:
         assert flow.expert_ids[0] in old[0].reshape(RANKS, -1)[flow.src_rank]
+
+
+@pytest.mark.parametrize(("local", "shape"), [(0, 4), (3, 4), (2, (2, 2)), (2, ())])
+def test_maps_that_ranks_do_not_divide_are_refused(local: int, shape: Any) -> None:
+    with pytest.raises(InputError):
+        schedule_migration_batches(local, np.zeros(shape, int), np.zeros(shape, int))
