@@ -52,6 +52,7 @@ PAPERS = {
     "where": "none",
     "emulated": "none",
     "which": "none",
+    "joint": "none",
 }
 
 # The rooms of the API, a page each: title -> the modules whose public names it shows.

@@ -130,7 +130,15 @@ def _whole(value: Fraction, text: str | int, what: str, unit: str) -> int:
 
 
 def parse_bytes(text: str | int) -> int:
-    """`"256KiB"` -> 262144 bytes; a plain number is bytes.  Positive, whole, within int64."""
+    """`"256KiB"` -> 262144 bytes; a plain number is bytes.
+    Positive, whole, within int64.
+
+        >>> from railopt import units
+        >>> units.parse_bytes("256KiB"), units.parse_rate("400Gb/s"), units.parse_time("12us")
+        (262144, 50000000000, 12000000)
+        >>> units.format_bytes(262144), units.format_rate(50_000_000_000)
+        ('256KiB', '400Gb/s')
+    """
     value = _whole(_parse(text, _SIZES, "size"), text, "size", "bytes")
     if value <= 0:
         raise InputError(f"{quoted(text)}: a size must be at least 1 byte")

@@ -80,8 +80,8 @@ class GpuPlanner:
 
     capacity   chunks that a node's columns hold: flows + bytes / cap is always enough
 
-    >>> planner = GpuPlanner(fabric, cap="1MiB", policy="lpt", node=3, capacity=8192)
-    >>> plan = planner.plan(counts)   # int64 [gpus, nodes * gpus] on the GPU, bytes
+        >>> planner = GpuPlanner(fabric, cap="1MiB", policy="lpt", node=3, capacity=8192)
+        >>> plan = planner.plan(counts)   # int64 [gpus, nodes * gpus] on the GPU, bytes
     """
 
     def __init__(

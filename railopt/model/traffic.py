@@ -75,6 +75,12 @@ class Traffic(Value):
         lists, a torch tensor, or a DataFrame (square, or with columns src, dst, bytes).
 
         Floats have to be whole numbers: nothing is rounded.
+
+            >>> from railopt import Fabric, Traffic
+            >>> fabric = Fabric.uniform(nodes=2, rails=2, link="400Gb/s")
+            >>> matrix = [[0, 0, 6, 0], [0, 0, 0, 2], [4, 0, 0, 0], [0, 4, 0, 0]]
+            >>> Traffic.from_matrix(matrix, fabric).node_matrix.tolist()
+            [[0, 8], [8, 0]]
         """
         gpus = fabric.nodes * fabric.gpus
         array = tabular.plain(matrix, gpus)

@@ -112,8 +112,11 @@ class Planner:
     fast      "spill" of all nodes without the exchanges at its end, which improve its plan
               by some tenths of a per cent and take milliseconds
 
-    >>> planner = Planner(fabric, node=3, cap="1MiB")
-    >>> node_plan = planner.plan(row)    # [gpus, nodes * gpus], bytes from this node's GPUs
+        >>> from railopt import Fabric, Planner
+        >>> planner = Planner(Fabric.uniform(nodes=2, rails=2), node=0, cap=2)
+        >>> row = [[0, 0, 6, 0], [0, 0, 0, 2]]    # bytes [gpus, nodes * gpus]
+        >>> planner.plan(row).rail.tolist()
+        [0, 1, 0, 1]
     """
 
     def __init__(

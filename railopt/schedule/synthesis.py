@@ -43,6 +43,12 @@ def synthesise(
              no stage is split into shorter parts.  Default 256 KiB, 0.7 us of 8 x 400 Gb/s
     go_on    compact of many servers only: asked every second or so, with the share of the bytes
              that have a stage, whether to search on; what is left then goes as in `spreadout`
+
+        >>> from railopt import Fabric, Traffic, synthesise
+        >>> fabric = Fabric.uniform(nodes=3, rails=1)
+        >>> traffic = Traffic.from_matrix([[0, 5, 3], [2, 0, 4], [6, 1, 0]], fabric)
+        >>> synthesise(fabric, traffic).peer.tolist()    # a row per stage
+        [[2, -1, 0], [2, 0, 1], [1, 2, 0]]
     """
     require_type(fabric, Fabric, "fabric", "a Fabric")
     require_type(traffic, Traffic, "traffic", "Traffic (Traffic.from_matrix makes it of a matrix)")

@@ -53,6 +53,13 @@ def simulate(
     fabric, balancer, seed   of direct traffic alone; by default "ecmp" and 0
     until_ps   stop there; what is not sent by then has a time of -1
     partial    return the timeline of a run that can't finish; otherwise it is raised as `Stuck`
+
+        >>> from railopt import Fabric, plan, simulate, units, workloads
+        >>> fabric = Fabric.uniform(nodes=4, rails=2)
+        >>> traffic = workloads.moe(fabric, skew=0.8, seed=1)
+        >>> runs = simulate(traffic, fabric=fabric), simulate(plan(fabric, traffic.chunks("1MiB")))
+        >>> [units.format_time(run.completion) for run in runs]
+        ['2.431ms', '2.056ms']
     """
     require_type(what, Plan | Traffic | Flows, "what", "a Plan, Traffic or Flows")
     require_type(fabric, Fabric | None, "fabric", "a Fabric")

@@ -171,6 +171,11 @@ def read(path: str | os.PathLike[str]) -> Sweep:
 def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
     """A parsed TOML document as a sweep, every instance of which can be started: its fabric, its
     traffic and its policy exist.
+
+        >>> from railopt.sweep.spec import parse
+        >>> sweep = parse({"grid": {"nodes": [4, 8], "policy": ["lpt", "spill"]}})
+        >>> [(point.nodes, point.policy) for point in sweep.instances]
+        [(4, 'lpt'), (4, 'spill'), (8, 'lpt'), (8, 'spill')]
     """
     toml.only(data, _OPTIONS, "sweep")
     threads = data.get("threads", 1)

@@ -141,6 +141,12 @@ class CoqKernel:
 def run(theorem: Theorem, kernel: CoqKernel, *, quick: bool) -> TheoremRun:
     """Every check of one theorem; an exception in a check is a failure of the check, not of the
     run.
+
+        >>> from railopt.symbolic.registry import get
+        >>> from railopt.symbolic.run import CoqKernel, run
+        >>> ran = run(get("T1"), CoqKernel("pinned"), quick=True)
+        >>> ran.theorem.title, ran.ok, ran.range
+        ('balance', True, 'all M, N, D')
     """
     start = time.monotonic()
     results = list(_results(theorem, kernel, quick))

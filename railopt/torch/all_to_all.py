@@ -42,8 +42,8 @@ class RailAllToAll:
     node for itself where the policy is one of `planner.NODE_POLICIES` and no NIC is dead, else by
     every rank from the counts of all.
 
-    >>> railed = RailAllToAll(fabric)    # on every rank, after init_process_group
-    >>> railed.all_to_all_single(output, input, output_split_sizes, input_split_sizes)
+        >>> railed = RailAllToAll(fabric)    # on every rank, after init_process_group
+        >>> railed.all_to_all_single(output, input, output_split_sizes, input_split_sizes)
 
     policy    a policy's name, or "module:function"
     group     the group whose ranks are the fabric's GPUs, node by node; None: the default group

@@ -75,9 +75,9 @@ class TokenDispatcher:
     """Dispatches tokens to `experts` experts, as many on every rank of a fabric, or placed with
     copies by `placement`.
 
-    >>> dispatcher = TokenDispatcher(fabric, experts=64)
-    >>> rows = dispatcher.dispatch(x, topk_idx, topk_weights)
-    >>> y = dispatcher.combine(experts_of_this_rank(rows.tokens, rows.tokens_per_expert), rows)
+        >>> dispatcher = TokenDispatcher(fabric, experts=64)
+        >>> rows = dispatcher.dispatch(x, topk_idx, topk_weights)
+        >>> y = dispatcher.combine(experts_of_this_rank(rows.tokens, rows.tokens_per_expert), rows)
 
     placement   a `Copies` of `railopt.torch`, or a Placement of one layer
     capacity    on a GPU: (units from a GPU to a node, rows of an expert), constants, so that

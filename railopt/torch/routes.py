@@ -58,8 +58,8 @@ class Route(NamedTuple):
 class Router:
     """Plans the all-to-alls of rank `rank` of a fabric, call after call, with the same buffers.
 
-    >>> router = Router(fabric, rank=3, policy="even-excess")
-    >>> route = router.route(counts)     # int64 [R, R], rows from rank to rank
+        >>> router = Router(fabric, rank=3, policy="even-excess")
+        >>> route = router.route(counts)     # int64 [R, R], rows from rank to rank
 
     alone   whether the policy needs its own node's rows alone; each node's share of a rail is then
             cut into `pieces`, else that of the node that sends most

@@ -108,6 +108,12 @@ def answer(
 ) -> HybridAnswer:
     """The best domains, or those of the given sizes, one per level; `simulate` runs the
     block too.
+
+        >>> from railopt.moe.hybrid.answer import answer
+        >>> from railopt.moe.hybrid.spec import read
+        >>> found = answer(read(None))    # four data centres of eight GPUs
+        >>> [domain.largest for domain in found.domains], round(float(found.speedup), 2)
+        ([4, 1], 2.94)
     """
     stream, unequal = question
     best = optimum(stream, unequal=unequal)

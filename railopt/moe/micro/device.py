@@ -47,10 +47,11 @@ class DeviceParts(NamedTuple):
 
 
 class DeviceGreedy:
-    """Plans `batches` micro-batches of one layer at once; `slack` as in `Greedy`.
+    """Plans `batches` micro-batches of one layer at once;
+    `slack` as in `Greedy`.
 
-    >>> greedy = DeviceGreedy(SpareSlots.of(placement, layer=0, spare=2))
-    >>> parts = greedy.plan(counts)   # int64 [experts] on the GPU, tokens
+        >>> greedy = DeviceGreedy(SpareSlots.of(placement, layer=0, spare=2))
+        >>> parts = greedy.plan(counts)   # int64 [experts] on the GPU, tokens
     """
 
     def __init__(self, slots: SpareSlots, slack: int = 0, batches: int = 1) -> None:

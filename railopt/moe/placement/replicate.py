@@ -36,6 +36,12 @@ def rebalance(
 
     Returns phy2log int32 [layers, replicas] (slots in GPU order), log2phy int32 [layers, experts,
     most copies] padded with -1, and logcnt int32 [layers, experts].
+
+        >>> from railopt.moe.placement.replicate import rebalance
+        >>> loads = [[90, 10, 20, 40]]
+        >>> phy2log, _, logcnt = rebalance(loads, replicas=6, groups=1, nodes=1, gpus=2)
+        >>> phy2log.tolist(), logcnt.tolist()
+        ([[0, 3, 2, 0, 3, 1]], [[2, 1, 1, 2]])
     """
     loads = loads_of(weight)
     experts = loads.shape[1]

@@ -49,8 +49,8 @@ class RowSender:
     """Sends rows of bytes, one per call, with a verbs sender; every rank makes one, which agrees
     that fabric, policy and cap are the same, and every rank calls it.
 
-    >>> rows = RowSender(sender, fabric, "even-excess")
-    >>> report = rows.run(row).wait()        # [gpus, nodes * gpus], bytes from this node's GPUs
+        >>> rows = RowSender(sender, fabric, "even-excess")
+        >>> report = rows.run(row).wait()    # [gpus, nodes * gpus], bytes of this node
 
     alone    whether each node plans its own row, or all of them every row ("spill")
     """

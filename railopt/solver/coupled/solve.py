@@ -48,6 +48,12 @@ def solve(
     The time in which kernels are compiled or loaded does not count.  An interrupt (Ctrl-C) ends the
     race; the best so far is returned, with "interrupted" among the notes.  So are steps that
     failed: what the others know stays.  Infeasible is raised where some chunk has no living rail.
+
+        >>> from railopt import Fabric, solve, units, workloads
+        >>> fabric = Fabric.uniform(nodes=4, rails=2)
+        >>> found = solve(fabric, workloads.moe(fabric, skew=0.8, seed=1).chunks("4MiB"))
+        >>> units.format_time(found.value), found.optimal
+        ('2.031ms', True)
     """
     require_type(chunks, Chunks, "chunks", "chunks, e.g. traffic.chunks('1MiB')")
     require_type(fabric, Fabric, "fabric", "a Fabric")
