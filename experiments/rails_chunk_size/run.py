@@ -39,7 +39,8 @@ def measure(
     spec: dict[str, Any], traffic: Traffic, fabric: Fabric, chunk: str | int, assumed: Assumptions
 ) -> dict[str, float]:
     """Completion over the bound of any plan, by policy."""
-    bound = float(node_bound(fabric, traffic.node_matrix)) * PS_PER_S
+    matrix = traffic.node_matrix
+    bound = float(node_bound(fabric, matrix.sum(axis=1), matrix.sum(axis=0))) * PS_PER_S
     return {
         policy: simulate(
             plan(fabric, traffic.chunks(chunk), policy), assumptions=assumed
