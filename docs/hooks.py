@@ -37,8 +37,8 @@ from experiments.common import (  # noqa: E402
     headlines,
     inputs_text,
     not_tried,
-    recorded,
     said_text,
+    shown,
 )
 
 NOTES = ROOT / "proofs" / "notes"
@@ -354,19 +354,25 @@ def experiment(folder: Path) -> str:
         "## The paper's figures",
         "",
         f"`expected.json`, from {expected.get('source', _paper(folder))}. "
-        "Ours and the verdicts are those recorded for the small size (`verdicts.json`); "
-        f"`python -m experiments.{folder.name}.run` makes them again and fails where one changes.",
+        "Ours and the verdicts are those recorded (`verdicts.json`) for the size that a row names, "
+        f"full (`--full`) where there is one; `python -m experiments.{folder.name}.run` makes them "
+        "again and fails where one changes.",
         "",
-        "| figure | paper | ours | distance | verdict | tolerance | inputs | source | note |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| figure | paper | ours | size | distance | verdict | tolerance "
+        "| inputs | source | note |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    seen = recorded(folder).get("small", {})
+    seen = shown(folder)
     for name, figure in expected.get("figures", {}).items():
         here = seen.get(name)
         cells = [
             name,
             said_text(figure, "paper"),
-            *((here["ours"], distance_text(here), here["verdict"]) if here else ("", "", "")),
+            *(
+                (here["ours"], here["size"], distance_text(here), here["verdict"])
+                if here
+                else [""] * 4
+            ),
             figure["tolerance"],
             inputs_text(figure.get("inputs", expected["inputs"])),
             *(figure.get(key, "") for key in ("source", "note")),
@@ -390,20 +396,21 @@ def _list_of_experiments() -> str:
 
 
 def _headlines() -> list[str]:
-    """All headline claims of the papers, as recorded on the small sizes."""
+    """All headline claims of the papers, of the full size where it is recorded."""
     rows = [
         "## All headline claims",
         "",
-        "| paper | claim | published | ours | distance | verdict | inputs |",
-        "|---|---|---|---|---|---|---|",
+        "| paper | claim | published | ours | size | distance | verdict | inputs |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for folder in _folders():
         name, link = _paper(folder).partition(",")[0], f"({folder.name}.md)"
         for row in headlines(folder):
-            cells = [row[key] for key in ("paper", "ours", "distance", "verdict", "inputs")]
+            cells = [row[key] for key in ("paper", "ours", "size", "distance", "verdict", "inputs")]
             rows.append(f"| {name} | [{row['claim']}]{link} | " + " | ".join(cells) + " |")
     for each in not_tried():
-        cells = [each["paper"], each["claim"], each["published"], "", "", NOT_TRIED, each["why"]]
+        said = [each[key] for key in ("paper", "claim", "published")]
+        cells = [*said, "", "", "", NOT_TRIED, each["why"]]
         rows.append(f"| {' | '.join(cells)} |")
     return rows
 

@@ -79,8 +79,10 @@ def finish(
     out.mkdir(parents=True, exist_ok=True)
     _print(claims, "paper", "paper against ours")
     _print(own, "expected", "what no paper says: against a goal, a closed form or another run")
-    for given in dict.fromkeys(c["inputs_text"] for c in claims):
-        print(f"  inputs: {given}")
+    texts = dict.fromkeys(c["inputs_text"] for c in claims)
+    for given in texts:
+        names = [c["name"] for c in claims if c["inputs_text"] == given]
+        print(f"  inputs{' of ' + '; '.join(names) if len(texts) > 1 else ''}: {given}")
     for compared in (*claims, *own):
         if compared["note"]:
             print(f"  {compared['name']}: {compared['note']}")
@@ -96,7 +98,11 @@ def finish(
     size = "full" if args.full else "small"
     if args.record:
         record(folder, size, [*claims, *own])
-    changed = differences([*claims, *own], recorded(folder).get(size))
+    seen = recorded(folder)
+    if seen and size not in seen:
+        print(f"no verdicts are recorded for the {size} size", file=sys.stderr)
+        return 0
+    changed = differences([*claims, *own], seen.get(size))
     for line in changed:
         print(f"verdict changed: {line}", file=sys.stderr)
     return FAILED if changed else 0
@@ -143,7 +149,7 @@ def decide(
 
     reproduced    a single figure: all of ours within its tolerance (a share of it)
     reached       "up to X" (entry["up_to"]): the largest of ours is X or more, less the tolerance
-    in range      a range, or a bound with one end open: all of ours inside
+    in range      a range, or a bound with one end open: all of ours inside, without a tolerance
     fitted        one of these, where a constant of ours was chosen by this figure
     not reached   none of these, and an input is ours: the setting may be another one
     contradicted  none of these, and every input is the paper's or its code's, or what is said is
@@ -154,7 +160,7 @@ def decide(
     """
     low, high = said if isinstance(said, list) else (said, None if entry.get("up_to") else said)
     considered = [max(values)] if entry.get("up_to") else list(values)
-    slack = entry["tolerance"]
+    slack = 0 if isinstance(said, list) else entry["tolerance"]
     floor = -np.inf if low is None else low - slack * abs(low)
     ceiling = np.inf if high is None else high + slack * abs(high)
     inside = sum(floor <= value <= ceiling for value in considered)
@@ -212,9 +218,7 @@ def said_text(entry: Mapping[str, Any], key: str) -> str:
     """What the paper (or a goal) says, as a table shows it."""
     said = entry[key]
     text = _text(said if isinstance(said, list) else [said] * 2)
-    slack = entry["tolerance"] if isinstance(said, list) else 0
-    widened = f", widened by {100 * slack:g} %" if slack else ""
-    return ("up to " if entry.get("up_to") else "") + text + str(entry.get("unit", "")) + widened
+    return ("up to " if entry.get("up_to") else "") + text + str(entry.get("unit", ""))
 
 
 def inputs_text(inputs: Mapping[str, str]) -> str:
@@ -269,7 +273,7 @@ def differences(
     """One line for every figure whose verdict is not the recorded one; a figure that depends on
     the machine's speed is left out.
     """
-    if before is None:  # what no paper says has to hold then
+    if before is None:  # of no size: what no paper says has to hold then
         missed = [row for row in compared if "paper" not in row and row["verdict"] in MISSED]
         return [f"{row['name']}: {row['verdict']}, recorded was none" for row in missed]
     lines = []
@@ -281,17 +285,30 @@ def differences(
     return lines + [f"{name}: recorded, and not compared any more" for name in sorted(gone)]
 
 
+def shown(folder: Path) -> dict[str, dict[str, Any]]:
+    """By name, what is recorded of the full size, or of the small one where that has none, and
+    which `size` it is.
+    """
+    seen = recorded(folder)
+    return {
+        name: {**row, "size": size}
+        for size in ("small", "full")
+        for name, row in seen.get(size, {}).items()
+    }
+
+
 def headlines(folder: Path) -> list[dict[str, str]]:
-    """The headline claims of an experiment as recorded on its small size: claim, paper, ours,
-    distance, verdict, inputs, source.
+    """The headline claims of an experiment as `shown`: claim, paper, ours, size, distance, verdict,
+    inputs, source.
     """
     expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
-    seen = recorded(folder).get("small", {})
+    seen = shown(folder)
     return [
         {
             "claim": name,
             "paper": said_text(entry, "paper"),
             "ours": seen[name]["ours"],
+            "size": seen[name]["size"],
             "distance": distance_text(seen[name]),
             "verdict": seen[name]["verdict"],
             "inputs": inputs_text(entry.get("inputs", expected["inputs"])),

@@ -52,7 +52,7 @@ def fast_zipf(
     """
     within("s", s, 0, 3)
     if abs(s - 1) < _NEAREST_TO_ONE:
-        raise InputError(f"s = {s:g}: FAST's formula divides by 1 - s; take 0.999 or 1.001")
+        raise InputError(f"s = {s}: FAST's formula divides by 1 - s; take 0.999 or 1.001")
     count = count_gpus(fabric)
     dice, drawn = Dice(seed, "fast-zipf"), np.empty((count, count), np.int64)
     for rows in row_blocks(count, count):
@@ -132,7 +132,7 @@ def zipf_sizes(s: float, shares: Floats) -> Ints:
         moving[moving] = np.abs(found[moving] - x) > _TOLERANCE
         if not moving.any():
             return np.minimum(np.floor(found), ZIPF_VALUES).astype(np.int64)
-    raise InputError(f"s = {s:g}: FAST's sampler does not converge; take a smaller s")
+    raise InputError(f"s = {s}: FAST's sampler does not converge; take a smaller s")
 
 
 def _cumulated(s: float, x: Floats) -> Floats:

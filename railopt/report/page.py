@@ -123,6 +123,7 @@ def _claims(path: Path) -> list[dict[str, Any]]:
     """
     try:
         record = json.loads(read_text(path))
+        size = {True: "full", False: "small"}.get(record.get("full"), "")
         return [
             {
                 **{name: printable(claim[name], 1000) for name in ("name", "ours_text", "verdict")},
@@ -132,6 +133,7 @@ def _claims(path: Path) -> list[dict[str, Any]]:
                 },
                 "distance": _percent(claim.get("distance")),
                 "headline": claim.get("headline") is True,
+                "size": size,
                 "said": printable(claim[said], 1000),
                 "paper": place == "comparison",
             }
@@ -287,6 +289,7 @@ def _headlines(experiments: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             claim["name"],
             claim["said"],
             claim["ours_text"],
+            claim["size"],
             Marked(claim["verdict"]),
             claim["distance"],
             claim["inputs_text"],
@@ -295,7 +298,7 @@ def _headlines(experiments: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         for claim in claims
         if claim.get("headline")
     ]
-    columns = ["experiment", "claim", "paper", "ours", "verdict", "distance", "inputs"]
+    columns = ["experiment", "claim", "paper", "ours", "size", "verdict", "distance", "inputs"]
     return table(columns, rows, "All headline claims: make experiments") if rows else ""
 
 

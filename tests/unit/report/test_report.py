@@ -65,7 +65,9 @@ def claims(folder: Path, **changes: object) -> Path:
         **changes,
     }
     (folder / "sample").mkdir(parents=True)
-    (folder / "sample" / "results.json").write_text(json.dumps({"comparison": [claim]}))
+    (folder / "sample" / "results.json").write_text(
+        json.dumps({"full": True, "comparison": [claim]})
+    )
     return folder
 
 
@@ -137,7 +139,13 @@ def test_headline_claims_stand_together_with_verdict_and_distance(
     place = claims(tmp_path / "out", headline=True, verdict="not reached", distance=0.125, **given)
     assert railopt_cli("report", empty, "-o", out, "--experiments", place).code == 0
     headlines = out.read_text().split("<caption>All headline claims")[1].split("</table>")[0]
-    for shown in ("&lt;claim&gt;", 'class="not-reached"', "12.5 %", "paper: sizes; ours: rates"):
+    for shown in (
+        "&lt;claim&gt;",
+        'class="not-reached"',
+        "12.5 %",
+        "full",
+        "paper: sizes; ours: rates",
+    ):
         assert shown in headlines
     plain = claims(tmp_path / "plain")
     assert railopt_cli("report", empty, "-o", out, "--experiments", plain, "--force").code == 0
