@@ -51,6 +51,7 @@ PAPERS = {
     "pro": "Pro-Prophet, arXiv 2411.10003",
     "where": "none",
     "emulated": "none",
+    "joint": "none",
     "which": "none",
     "joint": "none",
 }
