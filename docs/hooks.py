@@ -53,7 +53,6 @@ PAPERS = {
     "emulated": "none",
     "joint": "none",
     "which": "none",
-    "joint": "none",
 }
 
 # The rooms of the API, a page each: title -> the modules whose public names it shows.

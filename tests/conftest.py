@@ -26,6 +26,7 @@ EXPECTED_SKIPS: dict[str, str] = {
     "tests/torch/test_vllm.py": "vLLM's own policy, where vLLM is installed",
     "tests/torch/test_vllm_batches.py": "vLLM's own scheduler, which `make test-vllm` unpacks",
     "tests/torch/test_vllm_state.py": "vLLM's balancer, where it is",
+    "tests/torch/test_gpu.py": "collectives, syncs and graphs on a GPU",
     "tests/unit/cuda/": "the GPU's kernels on the CPU, where there is no g++",
 }
 
