@@ -19,8 +19,8 @@ def drawn(seed: int) -> tuple[Int32s, Int32s]:
     """Two maps of 20 experts in 48 slots, some of them twice on a rank, some slots empty."""
     rng = np.random.default_rng(seed)
     rows = [np.append(np.arange(20), rng.integers(0, 20, 28)) for _ in range(2)]
+    rows[1][rng.integers(20, 48, 2)] = -1  # every expert keeps a slot
     old, new = (rng.permutation(row).astype(np.int32) for row in rows)
-    new[rng.integers(0, 48, 2)] = -1
     return old, new
 
 
