@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 
-from railopt.base.errors import InputError, printable
+from railopt.base.errors import InputError, did_you_mean, printable
 
 MAX_CHARACTERS = 1000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -65,6 +66,20 @@ def parse_integer(
         if low <= value <= high:
             return value
     raise InputError(f"{quoted(text)}: expected a {what}, a whole number from {low} to {high}")
+
+
+def parse_options(text: str, known: Sequence[str], where: str) -> dict[str, str]:
+    """`"step=3,layer=2"` -> {"step": "3", "layer": "2"}, each at most once and of `known`."""
+    options: dict[str, str] = {}
+    for item in filter(None, text.split(",")):
+        key, equals, value = item.partition("=")
+        if key not in known or not (equals and value) or key in options:
+            raise InputError(
+                f"{where}: found {quoted(item)}, expected each once of "
+                f"{', '.join(f'{name}=...' for name in known)}{did_you_mean(key, known)}"
+            )
+        options[key] = value
+    return options
 
 
 def quoted(value: object) -> str:

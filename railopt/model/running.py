@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
-from railopt.base.errors import FormatError, InputError, did_you_mean, printable
-from railopt.base.units import format_bytes, parse_integer, parse_time, quoted
+from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.units import format_bytes, parse_integer, parse_options, parse_time, quoted
 from railopt.files.inspector import Chosen, Communicator, Operations, read_operations
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
@@ -52,15 +52,7 @@ def _parsed(text: str) -> tuple[str, Chosen]:
         folder, _, options = folder.rpartition(":")
     if not os.path.isdir(folder):
         raise InputError(f"{quoted(text)}: no folder of that name; expected inspector:DIR")
-    said: dict[str, str] = {}
-    for item in filter(None, options.split(",")):
-        key, equals, value = item.partition("=")
-        if key not in OPTIONS or not (equals and value) or key in said:
-            raise InputError(
-                f"{quoted(text)}: found {quoted(item)}, expected each once of "
-                f"{', '.join(f'{name}=...' for name in OPTIONS)}{did_you_mean(key, OPTIONS)}"
-            )
-        said[key] = value
+    said = parse_options(options, OPTIONS, quoted(text))
     numbers = None
     if "sn" in said:
         first, _, last = said["sn"].partition("-")
@@ -144,27 +136,27 @@ def _notes(found: Operations, missing: list[int], differs: Array, counted: Ints)
     if missing:
         said.append(f"rank {missing[0]} has no file: what it sends is what others receive of it")
     if found.doubled:
-        said.append(f"{found.doubled} operations stood there twice and count once")
+        said.append(f"operations that stood there twice, and count once: {found.doubled}")
     if np.any(differs):
         off = np.where(differs, np.abs(counted[0] - counted[1]), 0)
         src, dst = np.unravel_index(int(off.argmax()), off.shape)
         said.append(
-            f"{int(differs.sum())} pairs of GPUs differ in what was sent and received, most from "
-            f"GPU {src} to {dst}: {format_bytes(int(counted[0, src, dst]))} and "
+            f"pairs of GPUs that differ in what was sent and received: {int(differs.sum())}, most "
+            f"from GPU {src} to {dst}: {format_bytes(int(counted[0, src, dst]))} and "
             f"{format_bytes(int(counted[1, src, dst]))}; the larger counts"
         )
     gaps = _gaps(found)
     if gaps:
         said.append(
-            f"{gaps} sequence numbers are not there: Inspector leaves out operations below "
+            f"sequence numbers that are not there: {gaps}; Inspector leaves out operations below "
             f"NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES, 8192 by default"
         )
     if found.dropped:
         said.append(f"Inspector dropped {found.dropped} operations for want of room")
     if found.collectives:
-        said.append(f"{found.collectives} collectives are not part of the matrix")
+        said.append(f"collectives, no part of the matrix: {found.collectives}")
     if found.foreign:
-        said.append(f"{found.foreign} lines are no operation of NCCL Inspector")
+        said.append(f"lines that are no operation of NCCL Inspector: {found.foreign}")
     if len(found.communicators) > 1:
         used = np.unique(found.communicator)
         said.append(f"{len(used)} of {len(found.communicators)} communicators have a Send or Recv")

@@ -62,9 +62,11 @@ def _on_host(tensor: torch.Tensor) -> Array:
 
 def _need_every_expert(before: Array, experts: int) -> None:
     """Refuse a map that lacks an expert: no rank can supply its weights."""
-    for layer, row in enumerate(before.tolist()):
-        for expert in sorted(set(range(experts)) - set(row))[:1]:
-            raise InputError(f"expert {expert} of layer {layer} is in no slot of the map before")
+    held = np.zeros((len(before), experts), np.bool_)
+    layer, slot = np.nonzero((before >= 0) & (before < experts))
+    held[layer, before[layer, slot].astype(np.int64)] = True
+    for place, expert in np.argwhere(~held)[:1].tolist():
+        raise InputError(f"expert {expert} of layer {place} is in no slot of the map before")
 
 
 class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import MUCH
-from railopt.base.errors import InputError, did_you_mean, printable, say
-from railopt.base.units import format_bytes, parse_bytes, parse_integer, quoted
+from railopt.base.errors import InputError, printable, say
+from railopt.base.units import format_bytes, parse_bytes, parse_integer, parse_options, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.routed import count_gpus
 from railopt.model.traffic import Traffic
@@ -100,15 +100,7 @@ def dispatches_from(text: str, fabric: Fabric) -> Recorded:
 
 def _options(path: str, text: str) -> dict[str, str]:
     """Of `step=3,layer=2`; unknown ones are refused."""
-    options: dict[str, str] = {}
-    for item in filter(None, text.split(",")):
-        key, equals, value = item.partition("=")
-        if key not in OPTIONS or not (equals and value) or key in options:
-            raise InputError(
-                f"{printable(path)}: found {quoted(item)}, expected each once of "
-                f"{', '.join(f'{name}=...' for name in OPTIONS)}{did_you_mean(key, OPTIONS)}"
-            )
-        options[key] = value
+    options = parse_options(text, OPTIONS, printable(path))
     if {"model", "hidden"} <= set(options):
         raise InputError(f"{printable(path)}: model and hidden both say a token's bytes: give one")
     return options
