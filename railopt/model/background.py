@@ -50,8 +50,9 @@ def background_from(text: str, fabric: Fabric) -> Background | Plan:
     if text.startswith(REDUCE):
         return _reduce(text, fabric)
     if kind_of(text) == "plan":
-        other: Background | Plan = Plan.read(text)
-        of = other.fabric
+        plan = Plan.read(text)
+        other: Background | Plan = plan
+        of = plan.fabric
     else:
         of = Fabric.read(text)
         other = Background(of.tx, of.rx)
