@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,10 @@ from railopt.sim import (
     simulate_replanned,
 )
 from railopt.sim.assumptions import ROCE_INCAST, SCALE_UP, STAGES
-from railopt.sim.direct import balancer_named
+from railopt.sim.balancers import balancer_named
 from railopt.sim.export import check_export, export_htsim
 from railopt.sim.perfetto import save_trace
+from railopt.sim.run import hashes
 from railopt.sim.summary import summary
 
 EPILOG = """examples:
@@ -80,7 +82,7 @@ def _draws_nothing(args: argparse.Namespace) -> str:
 
 IDLE = (
     common.Idle(
-        f"policy chunk balancer seed {' '.join(common.FABRIC_FLAGS)}",
+        f"policy chunk balancer {' '.join(common.FABRIC_FLAGS)}",
         beside=[common.plan_given("what")],
     ),
     common.Idle("stages", beside=[_traffic]),
@@ -114,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed",
         type=common.integer,
-        help="random seed of hashed and random choices, and of the ties of lpt",
+        help="random seed of hashed and random choices of links, and of the ties of lpt",
     )
     common.add_background_argument(parser)
     common.add_fabric_arguments(parser)
@@ -251,10 +253,10 @@ def _simulated(
             what, faults, assumptions=assumed, after_ps=after_ps, seed=args.seed
         )
         return ran.timeline, {"replans": [replan._asdict() for replan in ran.replans]}
-    direct: dict[str, Any] = {}
+    given: dict[str, Any] = {"seed": args.seed} if hashes(fabric) else {}
     if isinstance(what, Traffic):
-        direct = {"fabric": fabric, "balancer": args.balancer, "seed": args.seed}
-    timeline = simulate(what, **direct, assumptions=assumed, faults=faults, partial=True)
+        given = {"fabric": fabric, "balancer": args.balancer, "seed": args.seed}
+    timeline = simulate(what, **given, assumptions=assumed, faults=faults, partial=True)
     return timeline, {}
 
 
@@ -280,6 +282,8 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
         stored = Plan.read(args.what)
         if stored.stage is None and args.stages:
             common.refuse_idle("stages", f"with {args.what}, a plan without stages")
+        if args.seed is not None and not hashes(stored.fabric):
+            common.refuse_idle("seed", f"with {args.what}, a plan whose links are not hashed")
         named = {"plan": args.what, "policy": stored.policy}
         if args.background is None:
             return stored, stored.fabric, named
@@ -347,6 +351,9 @@ def _print(summary: dict[str, Any], out: common.Output) -> None:
             ["passed on in nodes", size(summary["passed_on"])],
             ["busiest scale-up", time(summary["scale_up_ps"])],
         ]
+    if "uplinks" in summary:
+        cut = summary["uplinks"]
+        rows.append([f"uplinks, group {cut['group']}", duration(Fraction(cut["bound"]))])
     rows += [["planned again", _replan_text(replan)] for replan in summary.get("replans", [])]
     if summary["stuck"]:
         rows.append(
