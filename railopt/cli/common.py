@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from railopt.base.arrays import check_targets, kind_of
@@ -463,6 +464,17 @@ def plan_given(name: str) -> Callable[[argparse.Namespace], str]:
         return "a plan, which has its own policy, chunks and fabric" if is_plan else ""
 
     return holds
+
+
+def check_folder(path: str | None, *, force: bool) -> None:
+    """Refuse a folder that holds something, before anything is computed; None is no folder."""
+    folder = None if path is None else Path(path)
+    if folder is None or not folder.exists():
+        return
+    if not (folder.is_dir() and (force or next(folder.iterdir(), None) is None)):
+        raise InputError(
+            f"{printable(path)} is there already: name an empty folder, or give --force"
+        )
 
 
 def print_json(data: Any) -> None:

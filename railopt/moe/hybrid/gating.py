@@ -123,9 +123,11 @@ def _link_times(gating: Gating, held: Bools) -> tuple[list[Fraction], list[Fract
     away = np.arange(centres)[:, None] != gating.home
     copied = np.where(held & away, gating.expert, 0)
     sent = np.where(~held & away, gating.tokens, 0)
-    at_home: Ints = np.zeros((2, centres), np.int64)
-    np.add.at(at_home, (slice(None), gating.home), [copied.sum(axis=0), sent.sum(axis=0)])
-    loads = np.concatenate([at_home[0], copied.sum(axis=1), sent.sum(axis=1), at_home[1]])
+    lent: Ints = np.zeros(centres, np.int64)
+    asked: Ints = np.zeros(centres, np.int64)
+    np.add.at(lent, gating.home, copied.sum(axis=0))
+    np.add.at(asked, gating.home, sent.sum(axis=0))
+    loads = np.concatenate([lent, copied.sum(axis=1), sent.sum(axis=1), asked])
     rates = gating.rate.tolist() * 4
     times = [Fraction(load, rate) for load, rate in zip(loads.tolist(), rates, strict=True)]
     return times[: 2 * centres], times[2 * centres :]
