@@ -16,7 +16,7 @@ import numpy.typing as npt
 from railopt.base.arrays import Bools, Floats, Int32s, Ints, whole_number
 from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
-from railopt.base.units import INT64_MAX
+from railopt.base.units import INT64_MAX, parse_integer, parse_number, parse_options
 from railopt.moe.placement.improve import improve
 from railopt.moe.placement.old_map import in_place, least_change
 from railopt.moe.placement.packing import (
@@ -44,6 +44,17 @@ class FewMoves(NamedTuple):
     tolerance: float = 1.02
     stays: float = 1.05
     moves: int | None = None
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> FewMoves:
+        """From "tolerance=1.05,stays=1.1" or "moves=20"; `where` names it in messages."""
+        given = parse_options(text, cls._fields, where)
+        kinds = {"tolerance": parse_number, "stays": parse_number, "moves": parse_integer}
+        known: dict[str, Any] = {name: kinds[name](value, name) for name, value in given.items()}
+        shares = {name: float(value) for name, value in known.items() if name != "moves"}
+        if shares and "moves" in known:
+            raise InputError(f"{where}: {text}: with moves={given['moves']} no share is asked for")
+        return cls(**{**known, **shares}).checked()
 
     def checked(self) -> FewMoves:
         """This aim, if there is such a one."""
