@@ -140,8 +140,9 @@ def moves_curve(
             moves += sum(g not in held[e] for e, g in zip(after.tolist(), owner, strict=True))
             most = _fullest(load, after, gpus)
             bounds.append((most, least_moves(load, before, gpus, most)))
-        least, peaks = sum(bound.moves for _, bound in bounds), (even.mean(), even.max())
-        points.append(CurvePoint(budget, moves, least, *map(float, peaks), tuple(bounds)))
+        least, worst = sum(bound.moves for _, bound in bounds), float(even.max())
+        mean = float(even.mean())
+        points.append(CurvePoint(budget, moves, least, mean, worst, tuple(bounds)))
     return points
 
 

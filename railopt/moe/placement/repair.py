@@ -49,12 +49,13 @@ class FewMoves(NamedTuple):
     def parse(cls, text: str, where: str) -> FewMoves:
         """From "tolerance=1.05,stays=1.1" or "moves=20"; `where` names it in messages."""
         given = parse_options(text, cls._fields, where)
-        kinds = {"tolerance": parse_number, "stays": parse_number, "moves": parse_integer}
-        known: dict[str, Any] = {name: kinds[name](value, name) for name, value in given.items()}
-        shares = {name: float(value) for name, value in known.items() if name != "moves"}
-        if shares and "moves" in known:
-            raise InputError(f"{where}: {text}: with moves={given['moves']} no share is asked for")
-        return cls(**{**known, **shares}).checked()
+        shares: dict[str, Any] = {name: given[name] for name in given if name != "moves"}
+        if shares and "moves" in given:
+            raise InputError(f"{where}: {', '.join(shares)} can't do anything beside moves=...")
+        if "moves" in given:
+            return cls(moves=parse_integer(given["moves"], "moves", low=0))
+        shares = {name: float(parse_number(shares[name], name)) for name in shares}
+        return cls(**shares).checked()
 
     def checked(self) -> FewMoves:
         """This aim, if there is such a one."""
