@@ -11,7 +11,7 @@ compiles nothing, and later never waits for numba as long as for both at once.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -95,12 +95,12 @@ def _improved(
     for _ in range(STEPS * gpus):
         copies = np.bincount(slots, minlength=experts)
         share = load / np.maximum(copies, 1)
-        total = np.bincount(where, share[slots], gpus)
+        total: Any = np.bincount(where, share[slots], gpus)
         top = int(total.argmax())
         if total[top] <= goal:
             break
-        now = copies, share, share / (copies + 1), total
-        state = MapState(slots, where, start, before, held, away, *now, *room)
+        now = copies, share, share / (copies + 1), total, *room
+        state = MapState(slots, where, start, before, held, away, *now)
         left = min(budget - used, INT64_MAX)
         worth, s, t = _exchange(top, left, state)
         slot, expert = _other_copy(top, worth, left, state)
