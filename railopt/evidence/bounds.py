@@ -238,7 +238,7 @@ def uplink_bound(fabric: Fabric, demand: Ints) -> LeafCut | None:
     return max(found, key=lambda cut: cut.value)
 
 
-def _ends(chunks: Chunks, side: str) -> Int32s:
+def _ends(chunks: Chunks, side: str) -> Array:
     return chunks.src if side == "send" else chunks.dst
 
 
