@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from railopt.base import kernels
 from railopt.base.kernels import kernel, part
 
 MODULE = """
@@ -287,3 +288,12 @@ def test_python_may_run_something_else() -> None:
     assert part(numpy=other)(one) is other
     assert part(numpy=other)(one).plain is one
     assert kernel(numpy=other)(one)(np.int64(2)) == -2
+
+
+def test_a_kernel_that_writes_far_more_than_it_reads_is_compiled_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "compile_mode", lambda: "auto")
+    state = kernels._Kernel(len, len, 1e-5, {}, lambda count: count)
+    assert not state.pays((10,))
+    assert state.pays((10**6,))
