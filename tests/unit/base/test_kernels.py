@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from railopt.base import kernels
 from railopt.base.kernels import compile_mode, kernel, part
 
 MODULE = """
@@ -318,3 +319,12 @@ def test_python_may_run_something_else() -> None:
     assert part(numpy=other)(one) is other
     assert part(numpy=other)(one).plain is one
     assert kernel(numpy=other)(one)(np.int64(2)) == -2
+
+
+def test_a_kernel_that_writes_far_more_than_it_reads_is_compiled_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "compile_mode", lambda: "auto")
+    state = kernels._Kernel(len, len, 1e-5, {}, lambda count: count)
+    assert not state.pays((10,))
+    assert state.pays((10**6,))
