@@ -269,6 +269,7 @@ def places(node: Any) -> list[tuple[Any, Any]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [even(), every(3)], ids=["moved", "every"])
 def test_whatever_stands_in_a_certificate_it_gets_a_verdict(start: Record) -> None:
     """Every value in turn replaced by odd ones, or left out."""

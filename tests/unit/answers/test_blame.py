@@ -50,6 +50,7 @@ def of_ports(
     return blame(planned, counted, RUNS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_each_cause_is_found(seed: int) -> None:
     rng = random.Random(seed)

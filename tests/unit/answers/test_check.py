@@ -274,6 +274,7 @@ def test_version_1_is_still_read() -> None:
 # ---------------------------------------------------------------- counterexamples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", counterexamples.files(), ids=lambda path: path.stem)
 def test_every_committed_counterexample_is_replayed(path: Path) -> None:
     verdict = check(path)
@@ -295,6 +296,7 @@ def test_what_a_counterexample_refutes_and_what_is_known_of_its_optimum() -> Non
     assert {verdict.optimum for verdict in found.values()} == {"known", "open"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", counterexamples.files(), ids=lambda path: path.stem)
 def test_a_counterexample_that_shows_nothing_fails(path: Path, tmp_path: Path) -> None:
     record = json.loads(path.read_text())
@@ -337,6 +339,7 @@ def test_what_a_claim_allows_is_not_the_files_word(tmp_path: Path) -> None:
     assert "8 where the file says to allow 11/2" in verdict.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", counterexamples.files(), ids=lambda file: file.stem)
 def test_several_fields_of_a_counterexample_forged_at_once(
     tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch

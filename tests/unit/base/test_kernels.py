@@ -123,6 +123,7 @@ def test_the_variable_decides(compiled: Path, tmp_path: Path) -> None:
     assert (done.stdout.strip(), done.stderr) == ("False", "")
 
 
+@pytest.mark.slow
 def test_another_value_of_the_variable_is_refused(tmp_path: Path) -> None:
     done = ran(tmp_path, call(), "maybe")
     expected = "RAILOPT_COMPILE=maybe: expected one of auto, always, never"
@@ -197,6 +198,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert "No space left" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "always"])
 def test_without_numba_everything_is_interpreted(tmp_path: Path, mode: str) -> None:
     done = ran(tmp_path, "sys.modules['numba'] = None\n" + call(size=200_000), mode)
@@ -205,6 +207,7 @@ def test_without_numba_everything_is_interpreted(tmp_path: Path, mode: str) -> N
     assert line.startswith("railopt: kernels are interpreted, which is slower: no numba")
 
 
+@pytest.mark.slow
 def test_a_numba_that_breaks_is_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken" / "numba"
     broken.mkdir(parents=True)

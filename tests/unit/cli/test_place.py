@@ -317,6 +317,7 @@ def test_times_of_training_are_not_given_for_serving(
     assert "draws a training iteration: the trace has loads" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -469,6 +470,7 @@ def test_replicate_moves_nothing_that_need_not_move(
     assert moved["next"] < from_contiguous
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aim", ["gpu", "link", "time"])
 @pytest.mark.parametrize("replicas", ["8", "12"])
 def test_what_is_dear_to_move_stays_whatever_the_aim(

@@ -41,6 +41,7 @@ def test_compare_lists_every_kind(railopt_cli: Cli) -> None:
     assert len({row["line_sum"] for row in rows}) == 1
 
 
+@pytest.mark.slow
 def test_the_two_bounds_have_two_names(railopt_cli: Cli) -> None:
     """Each ratio that is printed is the total that is printed over the bound that is named."""
     ran = railopt_cli("schedule", "zipf:skew=0.8", "--nodes", 4, "--compare")

@@ -47,6 +47,7 @@ def test_a_saved_plan(tmp_path: Path, railopt_cli: Cli, plan: Plan) -> None:
     assert set(found["flow_completion_ps"]) == {"p50", "p90", "p99", "p100"}
 
 
+@pytest.mark.slow
 def test_the_inside_of_nodes(tmp_path: Path, railopt_cli: Cli) -> None:
     words = ("routing:tokens=64,ragged=0.5,seed=1", "--policy", "own-nic", *SMALL)
     times = {

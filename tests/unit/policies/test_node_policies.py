@@ -318,6 +318,7 @@ def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
         assert Plan(fabric, chunks, rail).moved < Plan(fabric, chunks, away).moved
 
 
+@pytest.mark.slow
 def test_slow_scale_up_counts_where_it_is_in_the_time() -> None:
     slow = replace(FABRIC, scaleup=20 * 10**9)
     for seed in range(5):

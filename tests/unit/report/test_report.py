@@ -414,6 +414,7 @@ def test_the_suffix_decides_the_format(tmp_path: Path, name: str, start: bytes) 
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
+@pytest.mark.slow
 def test_figures_show_the_rows_numbers(folder: Path) -> None:
     rows = results.read(folder).rows
     by_policy = gap_by_policy(rows)
@@ -448,6 +449,7 @@ def test_without_a_good_row_nothing_is_made(
     assert not saved.exists()
 
 
+@pytest.mark.slow
 def test_what_tells_instances_apart_is_a_column(tmp_path: Path) -> None:
     grid = {
         "nodes": [2],

@@ -218,7 +218,7 @@ def test_as_many_bytes_as_traffic_may_have() -> None:
         schedule = synthesise(fabric, Traffic.from_matrix(matrix, fabric), kind)
         assert schedule.line_sum == 2**62 - 2
         assert schedule.plan(2**61).chunks.total == 2**62 - 2
-        with pytest.raises(InputError, match="use larger ones"):
+        with pytest.raises(InputError, match="use larger chunks"):
             schedule.plan("1KiB")
 
 

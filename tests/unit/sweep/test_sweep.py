@@ -137,6 +137,7 @@ def test_a_full_disk_loses_no_finished_row(tmp_path: Path, monkeypatch: pytest.M
     writer.close()
 
 
+@pytest.mark.slow
 def test_exports(tmp_path: Path) -> None:
     rows = [row_of("a"), row_of("b")]
     for name in ("r.csv", "s.CSV"):
@@ -186,6 +187,7 @@ def test_only_files_are_read(tmp_path: Path) -> None:
     assert (found.keys, found.files, results.good_keys(tmp_path)) == ({"b"}, 1, {"b"})
 
 
+@pytest.mark.slow
 def test_ten_thousand_rows_resume_quickly(tmp_path: Path) -> None:
     writer = results.Writer(tmp_path)
     for number in range(10_000):
@@ -291,6 +293,7 @@ def test_no_part_of_none(tmp_path: Path) -> None:
         client.run(spec.parse({"grid": GRID}), tmp_path, shard=(0, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content", [None, "{}", "null", "[1]", '{"address": 1}', "limit = 3", "[" * 100_000]
 )

@@ -28,13 +28,8 @@ def kernel() -> run.CoqKernel:
     return run.CoqKernel("pinned")
 
 
-SLOW = {"T14a", "T14d", "T15c", "T7d", "T7e", "T7i", "T7k", "T8b"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in registry.read()],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registry.read())
 def test_everything_in_the_registry_runs_and_holds(name: str, kernel: run.CoqKernel) -> None:
     outcome = run.run(registry.get(name), kernel, quick=True)
     assert outcome.ok, [

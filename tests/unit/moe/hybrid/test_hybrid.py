@@ -528,6 +528,7 @@ def test_a_preset_gives_the_sizes() -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "instance",
     [

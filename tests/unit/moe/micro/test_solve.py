@@ -44,6 +44,7 @@ def least(slots: SpareSlots, counts: Ints) -> int:
     return spare.least_of(counts.tolist(), holds, able, slots.spare.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(3))
 def test_small_cases_are_solved_and_the_kernel_agrees(block: int) -> None:
     for case in range(20 * block, 20 * (block + 1)):
@@ -166,6 +167,7 @@ def test_cases_are_made_where_no_set_is_enough() -> None:
     assert record["claim"]["bound"] == "9"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
