@@ -162,7 +162,13 @@ ROOMS = {
         "torch.routes",
         "torch.ways",
     ],
-    "Hybrid": ["moe.hybrid.spec", "moe.hybrid.answer", "moe.hybrid.gating", "moe.hybrid.migrate"],
+    "Hybrid": [
+        "moe.hybrid.spec",
+        "moe.hybrid.answer",
+        "moe.hybrid.recorded",
+        "moe.hybrid.gating",
+        "moe.hybrid.migrate",
+    ],
     "Sweeps and reports": [
         "sweep.spec",
         "sweep.client",

@@ -49,9 +49,11 @@ where tokens come from: those of the others are spread over the GPUs."""
 
 _SERVERS = ("sglang", "tensorrt_llm", "vllm", "vllm_ascend")
 IDLE = (
-    common.Idle("groups costs aim moves", beside=["planner!=replicate"]),
-    common.Idle("moves", without=["previous"]),
-    common.Idle("moves", beside=["active"]),
+    common.Idle("groups costs aim moves repair", beside=["planner!=replicate"]),
+    common.Idle("moves repair", without=["previous"]),
+    common.Idle("moves repair", beside=["active"]),
+    common.Idle("repair", beside=["aim"]),
+    common.Idle("repair", beside=["costs"]),
     common.Idle("move_weight decay", beside=["planner=contiguous"]),
     common.Idle("move_weight", beside=["planner=replicate"], without=["previous", "aim=time"]),
     common.Idle("rail_policy", without=["aim=link"]),
@@ -236,6 +238,13 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         help="with --previous: repair it with budgets of moves, and print moves against balance",
     )
     parser.add_argument(
+        "--repair",
+        metavar="HOW",
+        help="with --previous: change that placement alone, e.g. tolerance=1.05 (of the mean: what "
+        "the fullest GPU may have, default 1.02), stays=1.1 (a layer below is left as it is, "
+        "default 1.05) or moves=20 (per layer at most, for the best balance)",
+    )
+    parser.add_argument(
         "--vllm",
         metavar="FILE.json",
         help="write the placement as vLLM's initial expert map, a list per layer",
@@ -311,6 +320,7 @@ def _question(
     from railopt.moe.assess import PlacementQuestion
     from railopt.moe.placement.files import read_costs, read_location
     from railopt.moe.placement.naming import fabric_costs
+    from railopt.moe.placement.repair import FewMoves
 
     nodes, gpus = fabric.nodes, fabric.gpus
     costs = None
@@ -343,6 +353,7 @@ def _question(
         chunk=args.chunk,
         move_weight=1.0 if args.move_weight is None else args.move_weight,
         curve=args.moves,
+        few=None if args.repair is None else FewMoves.parse(args.repair, "--repair"),
     )
 
 

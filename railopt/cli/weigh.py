@@ -7,7 +7,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from railopt.base.errors import InputError
 from railopt.base.units import PS_PER_S, Quantity, duration
 from railopt.cli import common
 from railopt.cli.progress import stage
@@ -83,9 +82,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.weigh import MECHANISMS, WeighQuestion, weigh
 
     width = common.figure_width(args, "figure")
-    folder = Path(args.certificate) if args.certificate else None
-    if folder and folder.exists() and not (folder.is_dir() and (args.force or _empty(folder))):
-        raise InputError(f"{folder} is there already: name an empty folder, or give --force")
+    common.check_folder(args.certificate, force=args.force)
     question = WeighQuestion(
         order=common.listed(args.order, "--order") or None,
         each_alone=args.each_alone,
@@ -110,13 +107,9 @@ def run(args: argparse.Namespace) -> int:
 
         title = common.title_of(args, f"{args.trace}: what each mechanism is worth")
         common.save_drawing(args, "figure", waterfall(found, title, width=width))
-    if folder:
-        _save_certificates(found, folder, force=args.force)
+    if args.certificate:
+        _save_certificates(found, Path(args.certificate), force=args.force)
     return 0
-
-
-def _empty(folder: Path) -> bool:
-    return next(folder.iterdir(), None) is None
 
 
 def _save_certificates(found: Weighed, folder: Path, *, force: bool) -> None:

@@ -26,6 +26,7 @@ from railopt.moe.placement.naming import least_moved
 from railopt.moe.placement.placement import Placement, slot_gpus
 from railopt.moe.placement.planners import Placed, PlacementProblem, one_more, place
 from railopt.moe.placement.prophet import measure
+from railopt.moe.placement.repair import FewMoves
 from railopt.moe.presets import Preset, preset
 from railopt.moe.routing.dispatch import dispatch, gpu_loads, split
 from railopt.moe.routing.trace import MAX_EXPERTS, MAX_WIDTH, TRAINING, Trace
@@ -218,6 +219,7 @@ class PlacementQuestion:
     chunk         largest chunk on the rails; None: see `usual_chunk`
     move_weight   what sending a copy weighs when planning
     curve         whether to repair `previous` with budgets of moves, too
+    few           how far `replicate` repairs `previous`; None: see `PlacementProblem`
     """
 
     planner: str = "pro-prophet"
@@ -243,6 +245,7 @@ class PlacementQuestion:
     chunk: str | int | None = None
     move_weight: float = 1.0
     curve: bool = False
+    few: FewMoves | None = None
 
 
 class Fold(NamedTuple):
@@ -308,6 +311,7 @@ class PlacementReport:
                dense ones are, move nothing
     orphans    experts, over all other layers, that no active GPU held before: they come from one
                that drains, or, if it is dead, from storage; their tokens are not in "before"
+    curve      moves against balance after the placement before, for `curve_loads` [layer, expert]
     """
 
     planner: str
@@ -332,6 +336,7 @@ class PlacementReport:
     least_new_copies: int
     orphans: int
     curve: tuple[CurvePoint, ...] = ()
+    curve_loads: list[list[int]] | None = None
 
     @property
     def optimum(self) -> Status | None:
@@ -385,7 +390,8 @@ class PlacementReport:
         data["least_new_copies"] = self.least_new_copies
         data["orphans"] = self.orphans
         if self.curve:
-            data["moves"] = [point._asdict() for point in self.curve]
+            data["moves"] = [point.as_dict() for point in self.curve]
+            data["moves_loads"] = self.curve_loads
         if optima:
             data["optimal"] = self.optimum is Status.KNOWN
             data["optimum"] = str(self.optimum)
@@ -443,6 +449,7 @@ class _Planning(NamedTuple):
             asked.limit_s,
             asked.active,
             asked.costs,
+            asked.few,
         )
         if asked.planner == "replicate":
             made = aimed(problem, asked.aim, self.links, asked.rail_policy, shown.weight)
@@ -529,6 +536,7 @@ def compare(
         },
         *_moves(trace, placed.placement, start, sized.expert_bytes(), active),
         _curve(question, shown.counts.sum(axis=1), model) if question.curve else (),
+        shown.counts.sum(axis=1).tolist() if question.curve else None,
     )
 
 
