@@ -1861,7 +1861,7 @@ def cheapest(tokens: list[int], recv: list[int], send: list[int], slot: list[int
 # ---------------------------------------------------------------- rails of several leaves
 
 
-class Leaf(NamedTuple):
+class LeafSwitch(NamedTuple):
     """Leaf switches: each has the NICs of `nodes` nodes on `rails` rails, and `uplinks` links of
     `rate` bytes per second, each way, to the tier above; link u of all leaves leads to one switch.
     """
@@ -1889,7 +1889,9 @@ def check_leaves(problem: Problem) -> Shown:
     nodes, rails = len(tx), len(tx[0])
     rx = matrix(instance["rx"], "rx", nodes, rails)
     given = fields(instance["leaf"], "leaf", "nodes rails uplinks rate")
-    leaf = Leaf(*(integer(given[name], f"leaf {name}", 1, 1 << 64) for name in Leaf._fields))
+    leaf = LeafSwitch(
+        *(integer(given[name], f"leaf {name}", 1, 1 << 64) for name in LeafSwitch._fields)
+    )
     need(leaf.uplinks <= MOST, "leaf: more uplinks than are checked")
     columns = fields(instance["chunks"], "chunks", "src dst size")
     chunks = [integers(columns[name], name) for name in ("src", "dst", "size")]
@@ -1909,7 +1911,7 @@ def check_leaves(problem: Problem) -> Shown:
 
 
 def leaf_cut(
-    tx: Rates, rx: Rates, leaf: Leaf, chunks: Sequence[Column], bound: Fraction, witness: Any
+    tx: Rates, rx: Rates, leaf: LeafSwitch, chunks: Sequence[Column], bound: Fraction, witness: Any
 ) -> str:
     """T17, uplinks bound every plan: What leaves a group of nodes, or enters it, crosses the links
     above the group's leaves: over what these can carry, each no more than its links and no more
@@ -1938,7 +1940,7 @@ def leaf_cut(
 
 
 def time_above(
-    tx: Rates, rx: Rates, leaf: Leaf, chunks: Sequence[Column], assignment: Any
+    tx: Rates, rx: Rates, leaf: LeafSwitch, chunks: Sequence[Column], assignment: Any
 ) -> Fraction:
     """When the last NIC and the last link above leaves is done, in seconds."""
     src, dst, size = chunks
