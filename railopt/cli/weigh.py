@@ -100,8 +100,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         common.print_json(found.as_dict())
     else:
-        columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
-        common.output_of(args).table(columns, _rows(found), left=2)
+        print_weighed(found, common.output_of(args))
     if args.figure:
         from railopt.report.waterfall import waterfall
 
@@ -119,6 +118,12 @@ def _save_certificates(found: Weighed, folder: Path, *, force: bool) -> None:
     for name, certificate in made.items():
         certificate.require().save(folder / name, force=force)
     common.note(f"saved {len(made)} certificates: railopt check {folder}/*.json")
+
+
+def print_weighed(found: Weighed, out: common.Output, *, beside: bool = False) -> None:
+    """The table of all mechanisms."""
+    columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
+    out.table(columns, _rows(found), left=2, beside=beside)
 
 
 def _rows(found: Weighed) -> list[list[str | Quantity]]:

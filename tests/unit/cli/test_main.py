@@ -18,8 +18,11 @@ import pytest
 
 from railopt import POLICIES, Fabric, Plan, Traffic
 from railopt.base.errors import InputError
+from railopt.cli import demo
 from railopt.cli.common import with_floats
 from railopt.cli.main import COMMANDS, _parser
+from railopt.moe.routing.trace import Trace
+from railopt.moe.weigh import MECHANISMS
 
 Cli = Callable[..., object]
 
@@ -473,6 +476,14 @@ def test_an_existing_output_is_kept(railopt_cli: Cli, tmp_path: Path) -> None:
     assert Plan.read(out).policy == "lpt"
 
 
+def test_the_demo_has_recorded_routing() -> None:
+    here = Path(demo.__file__)
+    whole = Trace.read(here.parents[2] / "experiments/traces/gpt16-top2.npz")
+    cut = Trace.read(here.with_name("demo.npz"))
+    assert (cut.iterations.tolist(), cut.layers.tolist()) == ([96, 97, 98, 99], [6])
+    assert np.array_equal(cut.counts, whole.counts[-4:, 6:7])
+
+
 @pytest.mark.slow
 def test_demo(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -493,6 +504,7 @@ def test_demo(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         Fraction(row["value"]) >= Fraction(row["bound"])
         for row in data["healthy"] + data["slow NIC"]
     )
+    assert [row["added"] for row in data["weighed"]["rows"]] == ["none", *MECHANISMS]
     gaps = {row["policy"]: Fraction(row["gap"]) for row in data["healthy"]}
     assert gaps["lpt-global"] <= gaps["lpt-local"] < gaps["lpt"] < gaps["pxn"]
 
