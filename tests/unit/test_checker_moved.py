@@ -319,6 +319,7 @@ def test_arrays_of_a_plan_file_that_do_not_fit_are_rejected(
         assert verdict.message
 
 
+@pytest.mark.slow
 def test_a_search_too_deep_or_too_long_is_refused() -> None:
     count = 3000
     for size, words in ((1, "nested too deep"), (10**6, "more than")):

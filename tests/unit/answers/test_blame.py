@@ -163,6 +163,7 @@ def test_the_command_reads_ports(tmp_path: Path, railopt_cli: Cli) -> None:
         assert len(ran.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_command_reads_metrics(tmp_path: Path, railopt_cli: Cli) -> None:
     planned = made(even_traffic(random.Random(3)))
     planned.save(tmp_path / "plan.npz")

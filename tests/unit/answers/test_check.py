@@ -237,6 +237,7 @@ def test_large_plans_lie_beside_their_certificate(
     assert not check(files[0]).ok
 
 
+@pytest.mark.slow
 def test_certificates_that_share_a_plan_store_it_once(
     worse_and_best: tuple[Plan, Plan, Bracket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +284,7 @@ def test_every_committed_counterexample_is_replayed(path: Path) -> None:
     assert verdict.value is not None
 
 
+@pytest.mark.slow
 def test_what_a_counterexample_refutes_and_what_is_known_of_its_optimum() -> None:
     found = {path.stem: check(path) for path in counterexamples.files()}
     assert found["T2-lpt-receive-n2"].kind == "counterexample to T2"

@@ -89,6 +89,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_small_work_is_interpreted_and_loads_no_numba(tmp_path: Path) -> None:
     assert ran(tmp_path, call()).stdout.strip() == "False"
     assert cached(tmp_path) == []

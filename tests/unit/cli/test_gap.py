@@ -211,6 +211,7 @@ def test_solve(tmp_path: Path, railopt_cli: Cli) -> None:
     assert "--force" in again.err
 
 
+@pytest.mark.slow
 def test_solve_writes_the_model_of_a_plan(tmp_path: Path, saved: Path, railopt_cli: Cli) -> None:
     for name in ("m.mps", "N.MPS"):
         assert railopt_cli("solve", saved, "--write-model", tmp_path / name).code == 0

@@ -46,6 +46,7 @@ def test_every_command_has_help_with_an_example(railopt_cli: Cli, command: str) 
 FRAGMENT = re.compile(r"(also|and|default|for|instead|of|only|or|the same)\b|\W")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_of_an_option_is_a_whole_phrase(command: str) -> None:
     assert FRAGMENT.match("of the search (default 0)")

@@ -20,6 +20,7 @@ SPEC = (
 Cli = Callable[..., Any]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_declarations_name_options_of_their_command(command: str) -> None:
     options = _parser(command).commands[command]

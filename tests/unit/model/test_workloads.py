@@ -145,6 +145,7 @@ def test_bytes_are_as_many_as_asked_for() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jitter", [0.5, 4.0, 100.0])
 def test_sources_see_popularity_through_gamma_noise(jitter: float) -> None:
     """Var(count) = trials p + (trials p)^2 / jitter for one expert of many, to first order."""

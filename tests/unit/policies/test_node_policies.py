@@ -151,6 +151,7 @@ def test_even_excess_is_its_rule() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", [FABRIC, SHARED, CROSSED])
 def test_spill_moves_about_the_least(fabric: Fabric) -> None:
     for seed in range(3):

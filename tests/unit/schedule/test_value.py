@@ -347,6 +347,7 @@ def test_headers_of_wrong_types_under_a_valid_digest(
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.slow
 def test_arrays_of_wrong_shapes_under_a_valid_digest(compact: Schedule, tmp_path: Path) -> None:
     """120 files: each array cut, turned, cast or spoilt; refused, or the schedule that it says."""
     header, arrays = compact._content()

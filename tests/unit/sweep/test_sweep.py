@@ -158,6 +158,7 @@ def test_exports(tmp_path: Path) -> None:
         results.read(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["x", [1], {}, 10**400, "\ud800"])
 def test_a_column_that_parquet_can_not_hold_is_one_sentence(
     railopt_cli: Any, tmp_path: Path, value: object
@@ -310,6 +311,7 @@ def test_a_schedulers_file_that_is_none(
         client.run(spec.parse({"grid": GRID}), tmp_path / "r", cluster="")
 
 
+@pytest.mark.slow
 def test_an_address_that_dask_does_not_know(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="no scheduler answers at foo://bar:1: "):
         client.run(spec.parse({"grid": GRID}), tmp_path, cluster="foo://bar:1")

@@ -73,6 +73,7 @@ def test_coq_and_the_registry_name_the_same_theorems() -> None:
         assert re.match(r"T\d+", identity)[0] == re.search(r"\.(T\d+)_", name)[1], name  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_every_counterexample_is_registered_and_refutes_its_claim() -> None:
     listed = {name for theorem in registry.read().values() for name in theorem.counterexamples}
     files = {path.name: counterexamples.read(path) for path in counterexamples.files()}

@@ -100,6 +100,7 @@ def confined(case: Case, counts: Ints) -> list[Bools]:
     return [~np.delete(able, gpus, axis=0).any(axis=0) for gpus in sets]
 
 
+@pytest.mark.slow
 def test_chains_and_sets_are_those_of_the_plain_loops() -> None:
     dice = np.random.default_rng(39)
     for _ in range(200):
@@ -125,6 +126,7 @@ def test_a_limit_leaves_a_split_and_a_bound_that_hold(solver: str) -> None:
         assert late.bracket.bound <= least(slots, counts) <= late.split.largest
 
 
+@pytest.mark.slow
 def test_a_bound_is_that_of_the_kernel() -> None:
     for case in range(40):
         slots, counts = drawn(case)

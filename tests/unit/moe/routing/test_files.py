@@ -110,6 +110,7 @@ def test_experts_and_layers_have_limits() -> None:
         from_load(np.array([[2**64 - 1]], np.uint64), ranks=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape", ["(10**12,)", "(1000000000000,)", "(2, 1000000000000)", "(-1, 2)", "()", "(" * 500]
 )
