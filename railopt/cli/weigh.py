@@ -128,12 +128,7 @@ def print_weighed(found: Weighed, out: common.Output, *, beside: bool = False) -
 
 def _rows(found: Weighed) -> list[list[str | Quantity]]:
     """A row per mechanism, and what nothing beats."""
-    rows: list[list[str | Quantity]] = []
-    before = found.rows[0]
-    for row in found.rows:
-        rows.append(_cells(row, before, found.each_alone))
-        if row.kept and not found.each_alone:
-            before = row
+    rows = [_cells(row, before, found.each_alone) for row, before in found.beside()]
     least = [_time(found.exchange_bound_ps), "", "", _time(found.iteration_bound_ps), ""]
     return [*rows, ["nothing beats", "any placement in the slots", *least]]
 
