@@ -176,7 +176,7 @@ class Certificate:
         _, head, joint = np.unique(key, return_index=True, return_inverse=True)
         size = np.zeros(len(head), np.int64)
         np.add.at(size, joint, chunks.size)
-        columns = {"src": chunks.src[head], "dst": chunks.dst[head], "size": size}
+        columns: dict[str, Any] = {"src": chunks.src[head], "dst": chunks.dst[head], "size": size}
         leaf = {
             name: getattr(fabric.leaves, name) for name in ("nodes", "rails", "uplinks", "rate")
         }
