@@ -150,7 +150,8 @@ def finished(folder: Path, ours: float, *flags: str, machine: bool = False) -> i
         "machine": machine,
         "headline": True,
     }
-    args = argparse.Namespace(out=folder / "out", full="full" in flags, record="record" in flags)
+    size = next((flag for flag in flags if flag != "record"), "small")
+    args = argparse.Namespace(out=folder / "out", size=size, record="record" in flags)
     expected = {"inputs": MIXED, "figures": {"it": entry}}
     (folder / "expected.json").write_text(json.dumps(expected))
     return finish(folder, args, [], [claim(expected, "it", ours)])
@@ -183,7 +184,8 @@ def test_headlines_are_those_of_the_full_size_where_it_is_recorded(tmp_path: Pat
 
 def missed(folder: Path, *flags: str) -> int:
     """An experiment of one goal of 10 that is not reached."""
-    args = argparse.Namespace(out=folder / "out", full="full" in flags, record="record" in flags)
+    size = next((flag for flag in flags if flag != "record"), "small")
+    args = argparse.Namespace(out=folder / "out", size=size, record="record" in flags)
     entry = {"expected": 10.0, "tolerance": 0.1, "source": "a"}
     return finish(folder, args, [], [], [goal({"own": {"it": entry}}, "it", 15.0)])
 
@@ -200,7 +202,7 @@ def test_inputs_name_their_rows_where_these_differ(
     entry = {"paper": 10.0, "tolerance": 0.1, "source": "a"}
     figures = {"this": entry, "that": {**entry, "inputs": THEIRS}, "third": entry}
     expected = {"inputs": MIXED, "figures": figures}
-    args = argparse.Namespace(out=tmp_path, full=False, record=True)
+    args = argparse.Namespace(out=tmp_path, size="small", record=True)
     claims = [claim(expected, name, 10.0) for name in figures]
     finish(tmp_path, args, [], claims)
     said = capsys.readouterr().out
