@@ -124,6 +124,8 @@ def print_weighed(found: Weighed, out: common.Output, *, beside: bool = False) -
     """The table of all mechanisms."""
     columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
     out.table(columns, _rows(found), left=2, beside=beside)
+    if found.weakness:
+        out.say(f"\n{found.weakness}")
 
 
 def _rows(found: Weighed) -> list[list[str | Quantity]]:

@@ -223,6 +223,28 @@ class Weighed:
                 before = row
         return pairs
 
+    @property
+    def weakness(self) -> str:
+        """Which freedom leaves the last bound more than a tenth below the fastest exchange of the
+        rows that are held to the slots; "" where it is no more.
+        """
+        held = [row for row in self.rows if row.added != "experts"]
+        best, bound = min(row.exchange_ps for row in held), self.exchange_bound_ps
+        if 10 * best <= 11 * bound:
+            return ""
+        if not bound:
+            return "the slots of a node can hold every expert: no token has to leave it"
+        given = [row.bound_ps for row in held if row.bound_ps and row.bounds == ANY_SPLIT]
+        far = f"the last bound is {1 - bound / best:.0%} below the fastest exchange, most of it by "
+        if not given:
+            return f"{far}copies, which no row of these has"
+        if bound * best <= given[-1] ** 2:
+            return (
+                f"{far}the freedom of placement: parts of an expert may lie on several nodes, and "
+                "copies may be others on every step"
+            )
+        return f"{far}split, rails and stages: over the copies as placed a bound is nearer"
+
     @classmethod
     def from_dict(cls, data: Any) -> Weighed:
         """The way back from `as_dict`, as far as it is shown: without the witness."""
@@ -245,6 +267,7 @@ class Weighed:
             "rows": [row.as_dict() for row in self.rows],
             "exchange_bound_s": self.exchange_bound_ps / PS_PER_S,
             "iteration_bound_s": self.iteration_bound_ps / PS_PER_S,
+            "weakness": self.weakness,
             "scored_on": list(self.scored_on),
             "slots_per_gpu": self.slots,
             "each_alone": self.each_alone,

@@ -12,7 +12,17 @@ from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.moe.routing.sources import trace_from
 from railopt.moe.routing.trace import Trace
-from railopt.moe.weigh import MECHANISMS, WeighQuestion, in_domains, near_first, weigh
+from railopt.moe.weigh import (
+    ANY_RAILS,
+    ANY_SPLIT,
+    MECHANISMS,
+    Weighed,
+    WeighQuestion,
+    Worth,
+    in_domains,
+    near_first,
+    weigh,
+)
 
 FABRIC = Fabric.uniform(2, 2, "100Gb/s", gpus=2)
 QUICK = {"model": "mixtral-8x7b", "steps": 1}
@@ -119,3 +129,27 @@ def test_a_trace_must_have_two_steps_and_fit() -> None:
         weigh(drifting(3), FABRIC, WeighQuestion(held_out=3, **QUICK))
     with pytest.raises(InputError, match="4"):
         weigh(drifting(), Fabric.uniform(3, 2, "100Gb/s", gpus=2), WeighQuestion(**QUICK))
+
+
+@pytest.mark.parametrize(
+    ("bound", "exchange", "split", "said"),
+    [
+        (95, 100, 97, ""),
+        (0, 100, 97, "no token has to leave"),
+        (50, 100, 90, "freedom of placement"),
+        (50, 100, 55, "split, rails and stages"),
+        (50, 100, None, "copies, which no row"),
+    ],
+)
+def test_a_weak_bound_says_which_freedom_it_has(
+    bound: int, exchange: int, split: int | None, said: str
+) -> None:
+    rows = [
+        Worth("", 200, 900, 150, ANY_RAILS, True, 0.0),
+        Worth("placement", exchange, 800, split, ANY_SPLIT, True, 0.0),
+        Worth("experts", 10, 700, None, "", True, 0.0),  # is not held to the slots
+    ]
+    found = Weighed(tuple(rows), bound, 100, (3,), 2, False, "gpt")
+    assert said in found.weakness
+    assert bool(found.weakness) == bool(said)
+    assert Weighed.from_dict(found.as_dict()).rows == found.rows
