@@ -124,7 +124,7 @@ def printable(text: object) -> str:
 # ================================================================ reading
 
 
-def parsed(data: bytes) -> Any:
+def parsed(data: bytes, floats: Callable[[str], float] = float) -> Any:
     """The JSON value in `data`: no number longer than `DIGITS`, no key twice, no more than `MEMORY`
     bytes, counted at 250 a list, object or key and 40 an element before anything is parsed.
     """
@@ -133,7 +133,14 @@ def parsed(data: bytes) -> Any:
         raise ValueError(f"more than {MEMORY >> 20} MiB to read")
     if LONG.search(data):
         raise ValueError(f"a number of more than {DIGITS} digits")
-    return json.loads(data.decode(), object_pairs_hook=distinct)
+    return json.loads(
+        data.decode(), object_pairs_hook=distinct, parse_float=floats, parse_constant=floats
+    )
+
+
+def no_float(text: str) -> float:
+    """Refuse a number that may be written in several ways."""
+    raise ValueError(f"{text[:40]}: expected whole numbers alone")
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -1117,7 +1124,7 @@ def unpacked(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Member]]:
                 raise ValueError("a member that is encrypted or compressed")
             if not entry.filename.endswith(".npy") and entry.filename != "header.json":
                 raise ValueError("a member that is no array")
-        header = parsed(archive.read("header.json"))
+        header = parsed(archive.read("header.json"), no_float)
         arrays = {
             name[:-4]: read_member(archive.read(name)) for name in names if name != "header.json"
         }
@@ -1186,8 +1193,9 @@ def read_plan(file: BinaryIO) -> PlanFile:
 def need_coherent(header: dict[str, Any], arrays: dict[str, Member]) -> None:
     """What a plan file says twice it says alike: nodes, rails, chunks, and the nodes of GPUs."""
     tables, columns = {"tx", "rx", "send", "recv"}, {*COLUMNS, *ALSO}
-    missing = (tables | columns) - set(arrays)
+    missing, unknown = (tables | columns) - set(arrays), set(arrays) - tables - columns
     need(not missing, f"a plan without {', '.join(sorted(missing))}")
+    need(unknown <= {"stage", "targets"}, "a plan with arrays that are not a plan's")
     fabric: Any = header.get("fabric")
     need(isinstance(fabric, dict), "a plan without a fabric")
     shape = tuple(
@@ -1203,6 +1211,8 @@ def need_coherent(header: dict[str, Any], arrays: dict[str, Member]) -> None:
     expected = dict.fromkeys([*columns, "stage"], (count,))
     for name, form in {**expected, "targets": (count, -(-gpus // 8))}.items():
         need(name not in arrays or arrays[name].shape == form, f"{name} of another shape")
+    for name in {"flow", "offset", "stage"} & set(arrays):
+        need(min(arrays[name].values, default=0) >= 0, f"{name} below 0")
     for ends, here in (("src_gpu", "src"), ("dst_gpu", "dst")):
         nodes = map(floordiv, arrays[ends].values, repeat(gpus))
         need(all(map(eq, nodes, arrays[here].values)), "GPUs in other nodes than their chunks")

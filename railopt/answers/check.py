@@ -294,7 +294,8 @@ def _certificate(
 
 def _held(verdict: Verdict, missed: str, said: str) -> Verdict:
     if missed:
-        return replace(verdict, ok=False, optimal=False, message=printable(missed))
+        message = printable(missed)
+        return replace(verdict, ok=False, optimal=False, optimum="open", message=message)
     return replace(verdict, message=f"{verdict.message}; {said}")
 
 

@@ -62,7 +62,7 @@ def _no_search(args: argparse.Namespace) -> str:
 
 
 IDLE = (
-    common.Idle(f"policy chunk {' '.join(common.FABRIC_FLAGS)}", beside=[_plans]),
+    common.Idle(f"policy chunk background {' '.join(common.FABRIC_FLAGS)}", beside=[_plans]),
     common.Idle("seed", beside=[_no_search]),
     common.Idle("force", without=["certificate", "figure"]),
     common.Idle("width title", without=["figure"]),
@@ -105,6 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--figure", metavar="FILE", help=f"draw gap against chunk size: {common.FORMATS_HELP}"
     )
     common.add_figure_arguments(parser)
+    common.add_background_argument(parser)
     common.add_output_arguments(parser)
     common.add_fabric_arguments(parser)
 
@@ -215,7 +216,7 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
     for name, demand in demands.items():
         label, ending = (name, f"-{name}") if len(demands) > 1 else ("", "")
         for row in policy_gaps(
-            fabric,
+            common.beside(args, fabric, demand),
             demand,
             common.listed(args.policy, "--policy") or DEFAULT_POLICIES,
             common.listed(args.chunk, "--chunk") or DEFAULT_SIZES,

@@ -7,6 +7,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from railopt.base.arrays import check_targets, kind_of
 from railopt.base.errors import InputError
 from railopt.base.units import (
@@ -19,6 +21,7 @@ from railopt.base.units import (
     size,
 )
 from railopt.cli import common
+from railopt.model.background import background_from, together
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
@@ -48,11 +51,15 @@ EPILOG = """examples:
   railopt simulate moe:skew=0.8 --policy lpt --chunk 1MiB --fault 200us:3:5=0
   railopt simulate moe:skew=0.8 --fault 200us:3:5=0 --replan --timeline fault.svg
   railopt simulate routing:ragged=0.3 --policy own-nic --scale-up before
+  railopt simulate plan.npz --background other.npz              two collectives at once
   railopt simulate zipf:skew=0 --balancer ecmp --packets --export htsim/
 
 algbw and busbw are nccl-tests' (all-to-all, bytes between nodes of the busiest rank).
 exit codes: 0 done, 1 bad input, 2 chunks can't be delivered (as in the third example, which
 does not plan again), 130 interrupted"""
+
+
+BOTH = {"of it, this plan": "first_ps", "of it, background": "second_ps"}
 
 
 def _traced(args: argparse.Namespace) -> str:
@@ -79,6 +86,8 @@ IDLE = (
         beside=[common.plan_given("what")],
     ),
     common.Idle("stages", beside=[_traffic]),
+    common.Idle("background", beside=["balancer"]),
+    common.Idle("replan export", beside=["background"]),
     common.Idle("policy chunk scale_up", beside=["balancer"]),
     common.Idle("seed", beside=[_draws_nothing]),
     common.Idle("force", without=["timeline", "export"]),
@@ -109,6 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=common.integer,
         help="random seed of hashed and random choices of links, and of the ties of lpt",
     )
+    common.add_background_argument(parser)
     common.add_fabric_arguments(parser)
     _add_assumptions(parser)
     parser.add_argument(
@@ -207,6 +217,10 @@ def run(args: argparse.Namespace) -> int:
             save_figure(figure, args.timeline, force=args.force)
         common.note(f"wrote {args.timeline}")
     found = {**setting, **summary(timeline, what), **replans}
+    if first := found.pop("first_chunks", 0):
+        found["first_ps"], found["second_ps"] = (
+            int(part.max(initial=0)) for part in np.split(timeline.chunk_ps, [first])
+        )
     if replans:
         for name in ("staged", "passed_on", "scale_up_ps"):
             found.pop(name, None)  # of the first plan alone
@@ -270,15 +284,32 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
             common.refuse_idle("stages", f"with {args.what}, a plan without stages")
         if args.seed is not None and not hashes(stored.fabric):
             common.refuse_idle("seed", f"with {args.what}, a plan whose links are not hashed")
-        return stored, stored.fabric, {"plan": args.what, "policy": stored.policy}
+        named = {"plan": args.what, "policy": stored.policy}
+        if args.background is None:
+            return stored, stored.fabric, named
+        other = background_from(args.background, stored.fabric)
+        if not isinstance(other, Plan):
+            common.refuse_idle("background", f"with {args.what}, a plan, but to name another plan")
+        return _both(stored, other, other.fabric, named)
     fabric = common.fabric_from(args)
     if args.balancer:
         direct = common.traffic_from(args.what, fabric)
         return direct, fabric, {"traffic": args.what, "balancer": args.balancer}
     policy, chunk = args.policy or "lpt", args.chunk or "1MiB"
-    chunks = common.demand_from(args.what, fabric).chunks(chunk)
+    demand = common.demand_from(args.what, fabric)
+    left = common.beside(args, fabric, demand)
+    made = plan(left, demand.chunks(chunk), policy, seed=args.seed)
     setting = {"traffic": args.what, "policy": policy, "chunk": chunk}
-    return plan(fabric, chunks, policy, seed=args.seed), fabric, setting
+    if args.background is not None and kind_of(args.background) == "plan":
+        return _both(made, Plan.read(args.background), fabric, setting)
+    return made, left, setting
+
+
+def _both(
+    plan: Plan, other: Plan, fabric: Fabric, setting: dict[str, Any]
+) -> tuple[Plan, Fabric, dict[str, Any]]:
+    """Two plans at once; `first_chunks` are those of the first."""
+    return together(plan, other, fabric), fabric, {**setting, "first_chunks": len(plan.chunks)}
 
 
 def _print(summary: dict[str, Any], out: common.Output) -> None:
@@ -301,6 +332,7 @@ def _print(summary: dict[str, Any], out: common.Output) -> None:
     over = summary["over_bound"]
     rows += [
         ["last delivered" if summary["stuck"] else "completion", time(summary["completion_ps"])],
+        *([name, time(summary[key])] for name, key in BOTH.items() if key in summary),
         ["bound by port loads", time(summary["bound_ps"])],
         ["above it, %", "-" if over is None else Quantity(f"{over:.2%}"[:-1], 100 * over)],
         ["bound of any plan", time(summary["any_plan_bound_ps"])],

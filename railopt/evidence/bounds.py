@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from railopt.base.arrays import Floats, Int32s, Ints, total
+from railopt.base.arrays import Array, Floats, Ints, by_key, total
 from railopt.base.errors import Infeasible
 from railopt.base.kernels import kernel
 from railopt.model.chunks import Chunks
@@ -168,6 +168,7 @@ def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
     is at most all bytes and m - 1 times p.
     """
     best, largest = Bound(Fraction(0), 0, "send", {"kind": "average"}), dict[str, Ints]()
+    grouped: dict[str, list[Ints]] = {}
     for side, node, mean, beyond in _by_load(fabric, chunks):
         if mean + beyond * chunks.largest <= best.value:
             continue
@@ -175,9 +176,12 @@ def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
             largest = largest or {side: _largest(fabric, chunks, side) for side in SIDES}
             if mean + beyond * int(largest[side][node]) <= best.value:
                 continue
-        value, witness = local_bound(
-            node_sizes(fabric, chunks, side, node), fabric.rates(side)[node].tolist()
-        )
+            if side not in grouped:
+                grouped[side] = _by_node(chunks, side)
+            sizes = np.sort(grouped[side][node])[::-1]
+        else:
+            sizes = node_sizes(fabric, chunks, side, node)
+        value, witness = local_bound(sizes, fabric.rates(side)[node].tolist())
         if value > best.value:
             best = Bound(value, node, side, witness)
     return best
@@ -234,8 +238,15 @@ def uplink_bound(fabric: Fabric, demand: Ints) -> LeafCut | None:
     return max(found, key=lambda cut: cut.value)
 
 
-def _ends(chunks: Chunks, side: str) -> Int32s:
+def _ends(chunks: Chunks, side: str) -> Array:
     return chunks.src if side == "send" else chunks.dst
+
+
+def _by_node(chunks: Chunks, side: str) -> list[Ints]:
+    """The sizes of what each node sends or receives: one pass, where many nodes are asked for."""
+    ends = _ends(chunks, side)
+    until = np.cumsum(np.bincount(ends, minlength=chunks.nodes))
+    return np.split(chunks.size[by_key(ends)], until[:-1])
 
 
 def _largest(fabric: Fabric, chunks: Chunks, side: str) -> Ints:

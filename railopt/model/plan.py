@@ -12,6 +12,7 @@ so that the cost of a rail is one row of `rail_costs`: times b it gives moved by
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -349,6 +350,29 @@ class Plan(Value):
             for end, rank in zip(ends, ranks, strict=True)
         ]
         return format_cm(nodes * self.fabric.rails, connections)
+
+
+def in_stages(fabric: Fabric, plans: Mapping[int, Plan]) -> Plan:
+    """Plans of one policy on one fabric, one after the other, by rising stage.  All chunks between
+    two GPUs are one flow, whose bytes go on from stage to stage.
+    """
+    empty = {name: np.zeros(0, kind) for name, kind in COLUMNS.items()}
+    parts: list[dict[str, Array]] = [{**empty, "rail": np.zeros(0, np.int16)}]
+    stages = [np.zeros(0, np.int32)]
+    ranks = fabric.nodes * fabric.gpus
+    before: Ints = np.zeros((ranks, ranks), np.int64)
+    for stage, made in plans.items():
+        columns, pair = made.chunks.columns(), (made.chunks.src_gpu, made.chunks.dst_gpu)
+        parts.append({**columns, "offset": columns["offset"] + before[pair], "rail": made.rail})
+        stages.append(np.full(len(made.rail), stage, np.int32))
+        np.add.at(before, pair, made.chunks.size)
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    pairs = joined["src_gpu"].astype(np.int64) * ranks + joined["dst_gpu"]
+    joined["flow"] = np.unique(pairs, return_inverse=True)[1].astype(np.int32)
+    rail = joined.pop("rail")
+    chunks = Chunks.from_columns(fabric.nodes, fabric.gpus, joined)
+    policy = next((made.policy for made in plans.values()), "given")
+    return Plan(fabric, chunks, rail, policy, np.concatenate(stages))
 
 
 def _named(fabric: Fabric, names: Any) -> Fabric:

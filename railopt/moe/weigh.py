@@ -14,7 +14,7 @@ last step that plans see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Bools, Int32s, Ints, whole_number
-from railopt.base.errors import InputError
-from railopt.base.units import PS_PER_S
+from railopt.base.errors import InputError, printable
+from railopt.base.units import PS_PER_S, quoted
 from railopt.evidence.certificate import Certificate
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
@@ -146,6 +146,32 @@ class Worth:
             "copies": self.copies,
         }
 
+    @classmethod
+    def from_dict(cls, data: Any) -> Worth:
+        """The way back from `as_dict`."""
+        keys = {"added", "detail", "bound_s", "bound_over", "kept", "exchange_s", "iteration_s"}
+        if not isinstance(data, Mapping) or not keys <= set(data):
+            raise InputError(f"a row of railopt weigh --json has {', '.join(sorted(keys))}")
+        name, bound = data["added"], data["bound_s"]
+        if name not in ("none", *MECHANISMS) or not isinstance(data["kept"], bool):
+            raise InputError(f"a row for {quoted(name)}: expected one of {', '.join(MECHANISMS)}")
+        return cls(
+            "" if name == "none" else name,
+            _picoseconds(data["exchange_s"]),
+            _picoseconds(data["iteration_s"]),
+            None if bound is None else _picoseconds(bound),
+            printable(data["bound_over"]),
+            data["kept"],
+            0.0,
+            printable(data["detail"]),
+        )
+
+
+def _picoseconds(seconds: Any) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e6:
+        raise InputError(f"{quoted(seconds)} seconds: expected a number from 0 to a million")
+    return round(seconds * PS_PER_S)
+
 
 class LayerBound(NamedTuple):
     """What no placement beats in one layer of a scored iteration: its demand, and the prices."""
@@ -185,6 +211,33 @@ class Weighed:
     each_alone: bool
     model: str
     witness: tuple[LayerBound, ...] = field(repr=False, default=())
+
+    def beside(self) -> list[tuple[Worth, Worth]]:
+        """Each row, and the row that its gains are over: the last that was kept before it, or the
+        first.
+        """
+        pairs, before = [], self.rows[0]
+        for row in self.rows:
+            pairs.append((row, before))
+            if row.kept and not self.each_alone:
+                before = row
+        return pairs
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Weighed:
+        """The way back from `as_dict`, as far as it is shown: without the witness."""
+        rows = data.get("rows") if isinstance(data, Mapping) else None
+        if not isinstance(rows, list) or not rows or not isinstance(data.get("each_alone"), bool):
+            raise InputError("not what railopt weigh --json prints: no rows in it")
+        return cls(
+            tuple(Worth.from_dict(row) for row in rows),
+            _picoseconds(data.get("exchange_bound_s")),
+            _picoseconds(data.get("iteration_bound_s")),
+            (),
+            0,
+            data["each_alone"],
+            printable(data.get("model")),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds."""

@@ -261,6 +261,7 @@ def test_the_headlines_of_all_four_papers_are_there() -> None:
     assert all(row["distance"].endswith(" %") and row["inputs"] for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "code"), [(0.0, 0), (0.3, 4)])
 def test_an_experiment_run_again_has_its_recorded_verdicts(
     shift: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -281,6 +282,7 @@ CHEAP = ("hybridep_testbed", "pro_prophet_prediction")
 """Experiments whose small size takes at most about 3 s of CPU, imports left out."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHEAP)
 def test_cheap_experiments_run_again_have_their_recorded_verdicts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
