@@ -51,7 +51,7 @@ def time_of(small: SmallLeaves, rails: tuple[int, ...], links: tuple[int, ...] |
     """Seconds of the busiest NIC or link; without `links` all of a leaf are one."""
     loads: dict[tuple[Any, ...], int] = {}
     for (a, b), rail, link in zip(small.flows, rails, links or rails, strict=True):
-        ends = [("send", a, rail), ("recv", b, rail)]
+        ends: list[tuple[Any, ...]] = [("send", a, rail), ("recv", b, rail)]
         if a // small.below != b // small.below:
             which = link if links else -1
             ends += [("up", a // small.below, rail, which), ("down", b // small.below, rail, which)]
