@@ -176,16 +176,14 @@ class Certificate:
         _, head, joint = np.unique(key, return_index=True, return_inverse=True)
         size = np.zeros(len(head), np.int64)
         np.add.at(size, joint, chunks.size)
-        columns: dict[str, Any] = {"src": chunks.src[head], "dst": chunks.dst[head], "size": size}
-        leaf = {
-            name: getattr(fabric.leaves, name) for name in ("nodes", "rails", "uplinks", "rate")
-        }
+        src, dst = chunks.src[head].tolist(), chunks.dst[head].tolist()
+        leaf = {name: value for name, value in fabric.leaves.as_dict().items() if name != "way"}
         problem = {
             "kind": "leaves",
             "tx": fabric.tx.tolist(),
             "rx": fabric.rx.tolist(),
             "leaf": leaf,
-            "chunks": {name: column.tolist() for name, column in columns.items()},
+            "chunks": {"src": src, "dst": dst, "size": size.tolist()},
         }
         value = max(plan.makespan, plan.uplink_time)
         return cls(problem, cut.value, cut.witness, value, {"assignment": rail[head].tolist()})

@@ -124,6 +124,7 @@ def test_a_table_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Pa
     a, b = json.loads(ran.out)["candidates"]
     assert (a["cost"], b["cost"], a["front"], b["front"]) == ("10", "25/2", True, False)
     assert a["time"] == b["time"], "its plan stays on the rails"
+    assert [one["kind"] for one in a["witness"]] == ["node"]
     assert drawn.read_text().startswith("<?xml")
 
 
