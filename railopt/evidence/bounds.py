@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from railopt.base.arrays import Floats, Ints, by_key, total
+from railopt.base.arrays import Array, Floats, Ints, by_key, total
 from railopt.base.errors import Infeasible
 from railopt.base.kernels import kernel
 from railopt.model.chunks import Chunks

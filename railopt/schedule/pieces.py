@@ -246,7 +246,12 @@ def _room(start: Array, stages: Array, sent: Array, m: int, cap: int, node: int)
     return int(most)
 
 
-@kernel
+def _fewest(_b: Array, _n: int, _p: Array, sent: Array, _t: bool, cap: int, _k: int) -> int:
+    """Pieces that `cut` makes of all servers, at least."""
+    return int(sent.sum(dtype=np.float64) / cap)
+
+
+@kernel(writes=_fewest)
 def cut(
     bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, cap: int, node: int
 ) -> tuple[Array, Array, Array]:

@@ -9,7 +9,7 @@ from railopt.base.errors import InputError
 from railopt.base.units import parse_bytes, parse_number, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
-from railopt.schedule.compact import GoOn, compact_asking, compact_tapered
+from railopt.schedule.compact import INT64_MAX, GoOn, compact_asking, compact_tapered
 from railopt.schedule.decompose import longest_line
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.order import by_length, taper
@@ -40,7 +40,7 @@ def synthesise(
     eps      compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to
              n**2 stages.  Default 1/50
     startup  compact in ascending order only: what two servers could exchange while a stage starts;
-             no stage is split into shorter parts.  Default 256 KiB, 0.7 us of 8 x 400 Gb/s
+             no stage is split where that costs more than it hides.  Default 256 KiB
     go_on    compact of many servers only: asked every second or so, with the share of the bytes
              that have a stage, whether to search on; what is left then goes as in `spreadout`
 
@@ -67,7 +67,7 @@ def synthesise(
             "the ends of ascending compact ones; leave it out"
         )
     if tapers and eps is None and traffic.nodes < MANY:
-        peer, sent = compact_tapered(traffic.bytes, traffic.nodes, PART, _least(startup))
+        peer, sent = compact_tapered(traffic.bytes, traffic.nodes, PART, _least(startup, fabric))
     else:
         matrix = node_matrix(traffic.bytes, traffic.nodes)
         spare = _spare(matrix, eps) if chosen.tunable else 0
@@ -76,7 +76,7 @@ def synthesise(
         else:
             peer, sent = chosen.decompose(matrix, spare)
         if tapers:
-            peer, sent = taper(peer, sent, _least(startup))
+            peer, sent = taper(peer, sent, _least(startup, fabric))
         elif order != "built":
             peer, sent = by_length(peer, sent, order == "descending")
     peer.setflags(write=False)
@@ -88,11 +88,17 @@ def _always(share: float) -> bool:
     return True
 
 
-def _least(startup: str | int | None) -> int:
-    """The bytes of the shortest part; 0 for no start-up at all."""
-    if startup is None:
-        return DEFAULT_STARTUP
-    return 0 if startup in (0, "0") else parse_bytes(startup)
+def _least(startup: str | int | None, fabric: Fabric) -> int:
+    """The bytes of the shortest part of a stage.  A further part costs a start-up and hides what
+    scale-up moves of it, so it has to be longer than `startup` by as much as scale-up is faster
+    than a NIC; where servers have one GPU there is nothing to hide.  0 for no start-up at all.
+    """
+    if fabric.gpus == 1:
+        return int(INT64_MAX)
+    if startup in (0, "0"):
+        return 0
+    least = DEFAULT_STARTUP if startup is None else parse_bytes(startup)
+    return min(int(INT64_MAX), least * max(2, fabric.scaleup // int(fabric.tx.max())) // 2)
 
 
 def _spare(matrix: Array, eps: Fraction | str | int | None) -> int:

@@ -218,7 +218,7 @@ def test_as_many_bytes_as_traffic_may_have() -> None:
         schedule = synthesise(fabric, Traffic.from_matrix(matrix, fabric), kind)
         assert schedule.line_sum == 2**62 - 2
         assert schedule.plan(2**61).chunks.total == 2**62 - 2
-        with pytest.raises(InputError, match="use larger ones"):
+        with pytest.raises(InputError, match="use larger chunks"):
             schedule.plan("1KiB")
 
 
@@ -347,6 +347,7 @@ def test_headers_of_wrong_types_under_a_valid_digest(
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.slow
 def test_arrays_of_wrong_shapes_under_a_valid_digest(compact: Schedule, tmp_path: Path) -> None:
     """120 files: each array cut, turned, cast or spoilt; refused, or the schedule that it says."""
     header, arrays = compact._content()
@@ -414,4 +415,4 @@ def test_as_many_stages_as_the_guide_says(nodes: int) -> None:
     for skew in (0, 0.4, 0.8, 1.2):
         found = synthesise(fabric, zipf(fabric, skew=skew, seed=1)).stages
         assert nodes - 1 <= found <= 2.7 * nodes + 6
-    assert synthesise(Fabric.uniform(2, 8), zipf(Fabric.uniform(2, 8), seed=1)).stages == 7
+    assert synthesise(Fabric.uniform(2, 8), zipf(Fabric.uniform(2, 8), seed=1)).stages == 4
