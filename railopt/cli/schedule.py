@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 import time
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -27,10 +28,12 @@ from railopt.base.units import (
 )
 from railopt.cli import common
 from railopt.cli.progress import LONG_S, stage
+from railopt.model.fabric import Fabric
 from railopt.schedule import (
     KINDS,
     LINKS,
     ORDERS,
+    LinkTimes,
     Schedule,
     ScheduleCost,
     certificate,
@@ -39,7 +42,8 @@ from railopt.schedule import (
     staged,
 )
 from railopt.schedule.compact import GoOn
-from railopt.schedule.model import modelled
+from railopt.schedule.model import least, modelled
+from railopt.schedule.rates import pair_rates
 from railopt.schedule.synthesis import MANY
 from railopt.schedule.value import require_two_levels
 from railopt.solver.epochs.exchange import ChunkExchange
@@ -58,6 +62,7 @@ examples:
   railopt schedule zipf:skew=0.8 --nodes 4 -o schedule.npz      ours, saved
   railopt schedule zipf:skew=0.8 --nodes 16 --compare           every kind side by side
   railopt schedule matrix.txt --nodes 4 --kind fast --cm fast.cm --plan fast.npz
+  railopt schedule moe --nodes 16 --degrade 3:5=0.5 --links fabric --startup 2us
   railopt schedule schedule.npz                                 re-check a saved schedule
   railopt schedule matrix.csv --nodes 3 --rails 2 --optimum --chunk 256KiB --limit 1min
 
@@ -88,6 +93,10 @@ def _staged_kind(args: argparse.Namespace) -> str:
     return f"{kind}, which has stages" if KINDS[kind].barriers else ""
 
 
+def _is_size(args: argparse.Namespace) -> str:
+    return "" if _is_time(args.startup) else "a size"
+
+
 def _no_search(args: argparse.Namespace) -> str:
     kind = args.kind or "compact"
     return "" if args.compare or KINDS[kind].tunable else f"{kind}, which is not searched for"
@@ -104,7 +113,8 @@ IDLE = (
     common.Idle("chunk", without=["plan", "optimum"]),
     common.Idle("force", without=_FILES),
     common.Idle("kind", beside=["compare"], without=["stages", *_FILES]),
-    common.Idle("order eps startup", beside=["compare"]),
+    common.Idle("order eps", beside=["compare"]),
+    common.Idle("startup", beside=["compare", _is_size]),
     common.Idle("limit", beside=[_no_search], without=["optimum"]),
     common.Idle("order stages_certificate", beside=[_no_stages]),
 )
@@ -126,9 +136,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--startup",
-        metavar="SIZE",
-        help="compact: what two servers could exchange while a stage starts (default 256KiB); "
-        "--optimum: a time (default 0.7us with stages, 0 without)",
+        metavar="TIME|SIZE",
+        help="start-up of a stage, as a time such as 2us (default 0.7us; --optimum without stages: "
+        "0), or for compact as what two servers could exchange meanwhile (default 256KiB)",
     )
     parser.add_argument(
         "--limit",
@@ -140,8 +150,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--links",
         default="h100-400g",
-        choices=list(LINKS),
-        help="constants of the alpha-beta model",
+        choices=[*LINKS, "fabric"],
+        help="constants of the alpha-beta model: FAST's, or the rates of the fabric",
     )
     parser.add_argument(
         "--compare",
@@ -230,7 +240,7 @@ def run(args: argparse.Namespace) -> int:
         common.print_json(data if args.compare else data[0])
         return 0
     out = common.output_of(args)
-    _print_costs(costs, args.links, out)
+    _print_costs(costs, args.links, _links(args, made.fabric), out)
     if args.stages:
         print()
         _print_stages(made, out)
@@ -302,20 +312,37 @@ def _print_optimum(found: ScheduleOptimum, out: common.Output) -> None:
 
 
 def _costs(args: argparse.Namespace) -> list[ScheduleCost]:
-    links = LINKS[args.links]
     if kind_of(args.traffic) == "schedule":
         loaded = Schedule.read(args.traffic)
-        return [ScheduleCost(loaded, modelled(loaded, links))]
+        links = _links(args, loaded.fabric)
+        return [ScheduleCost(loaded, modelled(loaded, links), None, least(loaded, links))]
     made_for = common.fabric_from(args)
     kinds = list(KINDS) if args.compare else [args.kind or "compact"]
     go_on = _until(None if args.limit is None else float(seconds(parse_time(args.limit))))
     traffic = common.traffic_from(args.traffic, made_for)
     require_two_levels(made_for, traffic)
     _say_long(made_for.nodes, kinds, args.limit)
+    links = _links(args, made_for)
     if args.compare:
         return compare(made_for, traffic, links=links, go_on=go_on)
-    options = {name: getattr(args, name) for name in ("order", "eps", "startup")}
-    return [cost(made_for, traffic, kinds[0], **options, links=links, go_on=go_on)]
+    options = {name: getattr(args, name) for name in ("order", "eps")}
+    startup = args.startup
+    if _is_time(startup):
+        worth = int(seconds(parse_time(startup)) * pair_rates(made_for).fastest)
+        startup = worth if KINDS[kinds[0]].tunable else None
+    return [cost(made_for, traffic, kinds[0], **options, startup=startup, links=links, go_on=go_on)]
+
+
+def _is_time(startup: str | None) -> bool:
+    return startup is not None and startup.strip().endswith("s")
+
+
+def _links(args: argparse.Namespace, fabric: Fabric) -> LinkTimes:
+    """The constants of the model, with the start-up that was given as a time."""
+    links = LinkTimes.of(fabric) if args.links == "fabric" else LINKS[args.links]
+    if _is_time(args.startup):
+        links = replace(links, alpha_out=float(seconds(parse_time(args.startup))) * 1e6)
+    return links
 
 
 def _until(limit_s: float | None) -> GoOn:
@@ -374,7 +401,9 @@ def _write(args: argparse.Namespace, made: Schedule) -> None:
         common.note(f"wrote {args.cm}")
 
 
-def _print_costs(costs: list[ScheduleCost], links: str, out: common.Output) -> None:
+def _print_costs(
+    costs: list[ScheduleCost], name: str, links: LinkTimes, out: common.Output
+) -> None:
     made = costs[0].schedule
     side = "sends" if made.bound.side == "send" else "receives"
     out.say(
@@ -382,8 +411,9 @@ def _print_costs(costs: list[ScheduleCost], links: str, out: common.Output) -> N
         f"{format_bytes(made.line_sum)}: no schedule is faster than {format_time(made.bound.value)}"
     )
     out.say(
-        f"modelled on {links} links ({LINKS[links].beta_out:g} us/MB between servers, which makes "
-        f"that bound {costs[0].parts.bound:.1f} us):"
+        f"modelled on {name} links ({links.beta_out:g} us/MB between servers, which makes that "
+        f"bound {costs[0].parts.bound:.1f} us, {costs[0].least_us:.1f} us with {links.alpha_out:g} "
+        "us per start-up):"
     )
     rows = [
         [

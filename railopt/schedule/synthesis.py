@@ -14,7 +14,8 @@ from railopt.schedule.decompose import longest_line
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.order import by_length, taper
 from railopt.schedule.pieces import node_matrix
-from railopt.schedule.value import Schedule
+from railopt.schedule.rates import equal_bytes, pair_rates, real_bytes
+from railopt.schedule.value import Schedule, require_two_levels
 
 PART = 50
 DEFAULT_EPS = Fraction(1, PART)
@@ -66,10 +67,11 @@ def synthesise(
             f"startup can't do anything for a schedule of kind {kind} in order {order}: it splits "
             "the ends of ascending compact ones; leave it out"
         )
-    if tapers and eps is None and traffic.nodes < MANY:
+    require_two_levels(fabric, traffic)
+    if tapers and eps is None and traffic.nodes < MANY and fabric.is_uniform:
         peer, sent = compact_tapered(traffic.bytes, traffic.nodes, PART, _least(startup, fabric))
     else:
-        matrix = node_matrix(traffic.bytes, traffic.nodes)
+        matrix = _paced(fabric, node_matrix(traffic.bytes, traffic.nodes))
         spare = _spare(matrix, eps) if chosen.tunable else 0
         if chosen.tunable and traffic.nodes >= MANY:
             peer, sent = compact_asking(matrix, spare, go_on or _always)
@@ -79,9 +81,21 @@ def synthesise(
             peer, sent = taper(peer, sent, _least(startup, fabric))
         elif order != "built":
             peer, sent = by_length(peer, sent, order == "descending")
+        if not fabric.is_uniform:
+            real, rates = node_matrix(traffic.bytes, traffic.nodes), pair_rates(fabric)
+            peer, sent = real_bytes(real, peer, sent, rates.up, rates.down)
     peer.setflags(write=False)
     sent.setflags(write=False)
     return Schedule(fabric, traffic, kind, order, peer, sent)
+
+
+def _paced(fabric: Fabric, matrix: Array) -> Array:
+    """The matrix in equal bytes, where NICs differ."""
+    if fabric.is_uniform:
+        return matrix
+    rates = pair_rates(fabric)
+    paced: Array = equal_bytes(matrix, rates.up, rates.down)
+    return paced
 
 
 def _always(share: float) -> bool:

@@ -106,7 +106,10 @@ def test_files(railopt_cli: Cli, tmp_path: Path) -> None:
     [
         (("nothing", "--nodes", "4"), "neither a file nor a workload"),
         (("uniform", "--nodes", "4", "--eps", "huge"), "eps = 'huge'"),
-        (("uniform", "--nodes", "4", "--degrade", "1:1=0.5"), "NICs of different rate"),
+        (
+            ("uniform", "--nodes", "4", "--compare", "--startup", "1MiB"),
+            "with --compare and a size",
+        ),
         (("uniform", "--nodes", "4", "--rails", "4", "--gpus", "8"), "one NIC per GPU"),
         (("uniform", "--nodes", "4", "--plan", "/nowhere/p.npz"), "does not exist"),
     ],
@@ -258,3 +261,22 @@ def test_a_long_schedule_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.clear()
         assert report.timed(fabric, uniform(fabric), "spreadout")[1] > -1e9
         assert len(calls) == made
+
+
+def test_rates_of_the_fabric_and_a_start_up_of_ones_own(railopt_cli: Cli) -> None:
+    words = (
+        "schedule",
+        "zipf:skew=0.8",
+        "--nodes",
+        4,
+        "--degrade",
+        "1:2=0.5",
+        "--degrade",
+        "3:0=0",
+    )
+    data = json.loads(railopt_cli(*words, "--links", "fabric", "--startup", "3us", "--json").out)
+    parts = data["modelled_us"]
+    assert parts["startup"] == pytest.approx(3 * data["stages"])
+    assert parts["bound"] == pytest.approx(1e6 * data["bound"]["seconds_float"], rel=1e-6)
+    assert parts["bound"] + 3 * 3 == pytest.approx(data["least_us"])
+    assert parts["total"] >= data["least_us"]

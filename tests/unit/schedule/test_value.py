@@ -17,10 +17,10 @@ import pytest
 
 from railopt import Fabric, Plan, Traffic, gap
 from railopt.base.arrays import save_npz
-from railopt.base.errors import CheckFailed, FormatError, InputError
+from railopt.base.errors import CheckFailed, FormatError, Infeasible, InputError
 from railopt.files.formats import parse_cm
 from railopt.model.workloads import zipf
-from railopt.schedule import KINDS, Schedule, conflicts, synthesise
+from railopt.schedule import KINDS, Schedule, certificate, conflicts, synthesise
 from railopt.schedule.pieces import shares
 from tests.damage import damaged
 
@@ -241,8 +241,11 @@ def test_what_does_not_fit_is_refused() -> None:
         synthesise(Fabric.uniform(4, 4), TRAFFIC)
     with pytest.raises(InputError, match="one NIC per GPU"):
         synthesise(Fabric.uniform(4, 4, gpus=8), TRAFFIC)
+    alone = {(0, n): 0 for n in range(4)} | {(1, n): 0 for n in range(4, 8)}
+    with pytest.raises(Infeasible, match="no rail is alive at both server 0 and server 1"):
+        synthesise(FABRIC.degraded(alone), TRAFFIC)
     with pytest.raises(InputError, match="NICs of different rate"):
-        synthesise(FABRIC.degraded({(1, 2): "0.5"}), TRAFFIC)
+        certificate(synthesise(FABRIC.degraded({(1, 2): "0.5"}), TRAFFIC))
     with pytest.raises(InputError, match="unknown kind of schedule 'slow'"):
         synthesise(FABRIC, TRAFFIC, "slow")
     with pytest.raises(InputError, match="unknown order of stages 'random'"):
