@@ -1,7 +1,7 @@
 """What fabric to buy: one workload on candidates of several rails, rates and spines.
 
 A candidate is judged by what is simulated on it with the best planned policy and with what is done
-today, and by a bound below which no policy gets.  Today traffic goes from its GPU's own NIC: on
+today, and by a bound that no policy beats.  Today traffic goes from its GPU's own NIC: on
 rails alone to the same NIC of the other node, where it is passed on, and over a spine or a fat tree
 to the target's own NIC, on a hashed path (ECMP).
 
@@ -228,7 +228,7 @@ class _Site:
         )
 
     def bound(self, fabric: Fabric, chunks: Chunks) -> Fraction:
-        """Seconds below which no policy gets: the chunks of a node on its NICs (certified), what a
+        """Seconds that no policy beats: the chunks of a node on its NICs (certified), what a
         GPU gets through its own NICs and scale-up, and in a fat tree the uplinks of a switch.
         """
         found = [lower_bound(fabric, chunks).value]
