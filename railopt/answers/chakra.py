@@ -1,7 +1,7 @@
 """A plan as Chakra execution traces, one file per NIC, and what ASTRA-sim needs beside them.
 
 A trace is a row of messages of Chakra's `et_def.proto` in protobuf's wire format, each after its
-length as a varint: one GlobalMetadata, then a Node a chunk that the NIC sends (COMM_SEND_NODE) or
+length as a varint: one GlobalMetadata, then a Node per chunk that the NIC sends (COMM_SEND_NODE) or
 receives (COMM_RECV_NODE).  A rank is a NIC, node * rails + rail.  The attributes of a node are
 `is_cpu_op` (bool, false), `comm_src`, `comm_dst` (int32, ranks), `comm_tag` (int32, the chunk's
 number: the same at both ends) and `comm_size` (int64, bytes).

@@ -176,7 +176,7 @@ def _refuse_leaves(checker: Checker | None, name: str, certificate: Any) -> None
 
 
 def _refuse(checker: Checker | None, name: str, what: str) -> None:
-    """What only the checker and Python check is not said to be verified."""
+    """Refuse `verified` for what only the checker and Python can check."""
     if checker is not None:
         raise InputError(f"{name}: {NAME} does not know {what}: check it without --verified")
 
@@ -195,7 +195,7 @@ def _json(path: Path) -> tuple[Any, str]:
 
 
 def _need_same(verdict: Verdict, content: str, name: str) -> None:
-    """Refuse a verdict on other bytes than were read here."""
+    """Refuse a verdict on bytes other than those that were read here."""
     if verdict.content != content:
         raise InputError(f"{name}: the file was changed while it was checked")
 

@@ -1,7 +1,7 @@
 """One traffic on two fabrics, one of them degraded: what dead and slow NICs cost each policy.
 
-Times are seconds, exact; a bound is a closed form with a witness, below which no plan of the chunks
-gets on that fabric.
+Times are seconds, exact; a bound is a closed form with a witness: no plan of the chunks is faster
+on that fabric.
 """
 
 from __future__ import annotations

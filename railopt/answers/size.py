@@ -1,7 +1,7 @@
 """What fabric to buy: one workload on candidates of several rails, rates and spines.
 
 A candidate is judged by what is simulated on it with the best planned policy and with what is done
-today, and by a bound below which no policy gets.  Today traffic goes from its GPU's own NIC: on
+today, and by a bound that no policy beats.  Today traffic goes from its GPU's own NIC: on
 rails alone to the same NIC of the other node, where it is passed on, and over a spine or a fat tree
 to the target's own NIC, on a hashed path (ECMP).
 
@@ -233,9 +233,8 @@ class _Site:
         )
 
     def bound(self, fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
-        """Seconds below which no policy gets, and why: the chunks of a node on its NICs
-        (certified), what a GPU gets through its own NICs and scale-up, or in a fat tree the uplinks
-        of a switch.
+        """Seconds that no policy beats, and why: the chunks of a node on its NICs (certified), what
+        a GPU gets through its own NICs and scale-up, or in a fat tree the uplinks of a switch.
         """
         nics = lower_bound(fabric, chunks)
         found = [(nics.value, nics.lifted)]

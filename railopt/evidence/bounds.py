@@ -142,7 +142,7 @@ def local_bound(sizes: Ints, speeds: Sequence[int]) -> tuple[Fraction, Witness]:
 
 
 def counted_times(sizes: Ints, live: Sequence[int]) -> Floats:
-    """About what `count` finds for one job, two, and so on up to four a rail."""
+    """About what `count` finds for one job, two, and so on, up to four per rail."""
     speeds = np.array(live, np.float64)
     found = np.zeros(min(len(sizes), 4 * len(live)))
     for jobs in range(1, len(found) + 1):

@@ -79,7 +79,7 @@ NAMED = 4096  # GPUs: up to so many a certificate names its traffic, whose matri
 
 @dataclass(frozen=True)
 class Certificate:
-    """A problem, a bound with its witness, and what is known to attain (all as JSON values).
+    """A problem, a bound with its witness, and the best values known (all as JSON values).
 
     value, attained        this plan, assignment or flow, if there is one
     best, best_attained    the best one known, where that is another
@@ -307,9 +307,9 @@ class Certificate:
         """
         return check_certificate(self.as_dict(), directory)
 
-    def require(self, directory: str | os.PathLike[str] | None = None) -> Certificate:
+    def require(self) -> Certificate:
         """Itself if the checker accepts it; else CheckFailed."""
-        verdict = self.check(directory)
+        verdict = self.check()
         if not verdict.ok:
             raise CheckFailed(f"the certificate does not hold ({verdict.kind}): {verdict.message}")
         return self
@@ -412,7 +412,7 @@ def _beside(certificate: Path, plan: Plan, force: bool) -> Path:
 
 
 def _better(plan: Plan, best: Plan | None) -> Plan | None:
-    """`best`, if it is better than the plan and says so of the same problem."""
+    """`best`, if it is a better plan of the same problem."""
     if best is None or best.makespan >= plan.makespan:
         return None
     if best.fabric.digest != plan.fabric.digest or best.chunks.digest != plan.chunks.digest:

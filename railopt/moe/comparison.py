@@ -283,28 +283,28 @@ def compare(
     if question.active is not None:
         trace = trace.drained(question.active)
     sized = dimensions(trace, question.job.model)
-    setting = _setting(trace, fabric, question, sized)
+    planning = _planning(trace, fabric, question, sized)
     made = question.steps.folds(trace)
-    scores, placed, shown = _scores(setting, made, tell)
+    scores, placed, shown = _scores(planning, made, tell)
     last, judged = made[-1], placed.placement
     every = range(len(trace.iterations))
     if question.steps.only is None and last.seen != every and not placed.interrupted:
         tell("the plan on all steps")
         last = Fold(every, last.scored)
-        placed, shown = setting.planned(last)
+        placed, shown = planning.planned(last)
     tell("the links")
     common: dict[str, Any] = {"row": last.scored[-1], "previous": question.before.placement}
-    (start, first), rule = setting.before, question.token_rule
-    model, links = setting.model, setting.links
+    (start, first), rule = planning.before, question.token_rule
+    model, links = planning.model, planning.links
     loads = shown.counts.sum(axis=1)
     return PlacementReport(
         question,
         sized.name,
         rule,
-        _assumed_slots(setting),
+        _assumed_slots(planning),
         StepsUsed(
             trace.records,
-            trace.iterations[setting.shown(last)].tolist(),
+            trace.iterations[planning.shown(last)].tolist(),
             shown.decay,
             [int(trace.iterations[row]) for trial in made for row in trial.scored],
             made[0].seen != made[0].scored,
@@ -312,26 +312,26 @@ def compare(
         ),
         placed,
         scores,
-        setting.slots(judged),
+        planning.slots(judged),
         {
             "before": assess(trace, model, start, links, **common, style="deepspeed", rule=first),
             "after": assess(trace, model, judged, links, **common, rule=rule),
         },
-        _moves(setting, placed.placement, start),
+        _moves(planning, placed.placement, start),
         _curve(question.before.placement, question.room.groups, loads, model)
         if question.before.curve
         else None,
     )
 
 
-def _assumed_slots(setting: _Planning) -> AssumedSlots | None:
-    given = setting.question.room
+def _assumed_slots(planning: _Planning) -> AssumedSlots | None:
+    given = planning.question.room
     if given.replicas is not None or given.memory is not None:
         return None
-    if setting.question.planner == "contiguous":
+    if planning.question.planner == "contiguous":
         return None
-    slots = setting.room or -(-(setting.replicas or 0) // setting.on)
-    return AssumedSlots(slots, slots * len(setting.trace.layers) * setting.expert_bytes)
+    slots = planning.room or -(-(planning.replicas or 0) // planning.on)
+    return AssumedSlots(slots, slots * len(planning.trace.layers) * planning.expert_bytes)
 
 
 def _curve(before: Placement | None, groups: int, loads: Ints, model: TimeModel) -> MovesCurve:
@@ -354,25 +354,27 @@ def _curve(before: Placement | None, groups: int, loads: Ints, model: TimeModel)
     return MovesCurve(tuple(points), loads.tolist())
 
 
-def _moves(setting: _Planning, placement: Placement, start: Placement) -> ExpertMoves:
-    active = setting.question.active
+def _moves(planning: _Planning, placement: Placement, start: Placement) -> ExpertMoves:
+    active = planning.question.active
     if active is None:
         active = np.ones(placement.devices, np.bool_)
-    some = setting.trace.load.any(axis=(0, 2))
+    some = planning.trace.load.any(axis=(0, 2))
     some |= not some.any()
     after, before = (
         Placement(one.nodes, one.gpus, one.holds[some], one.home[some])
         for one in (placement, start)
     )
     return ExpertMoves(
-        after.movement(before, setting.expert_bytes, active),
+        after.movement(before, planning.expert_bytes, active),
         int(after.moved(before).sum()),
         least_moved(after.copies, before.holds, active),
         int((~before.holds[:, active].any(axis=1)).sum()),
     )
 
 
-def _setting(trace: Trace, fabric: Fabric, question: PlacementQuestion, sized: Preset) -> _Planning:
+def _planning(
+    trace: Trace, fabric: Fabric, question: PlacementQuestion, sized: Preset
+) -> _Planning:
     tokens = question.job.tokens or trace.tokens_per_rank
     if not tokens:
         rows = trace.counts.size // trace.experts
@@ -393,23 +395,23 @@ def _setting(trace: Trace, fabric: Fabric, question: PlacementQuestion, sized: P
 
 
 def _scores(
-    setting: _Planning, made: list[Fold], tell: Callable[[str], None]
+    planning: _Planning, made: list[Fold], tell: Callable[[str], None]
 ) -> tuple[dict[str, Score], Placed, SeenSteps]:
     """Of "before", "eplb" and "after", the steps of all trials one after the other; and the last
     plan.
     """
     ratios: dict[str, list[Floats]] = {"before": [], "eplb": [], "after": []}
-    active = setting.question.active
+    active = planning.question.active
     for number, trial in enumerate(made):
         tell(f"plan {number + 1} of {len(made)} that are scored")
-        placed, shown = setting.planned(trial)
+        placed, shown = planning.planned(trial)
         placement = placed.placement
-        counts = setting.trace.counts[trial.scored.start : trial.scored.stop]
-        plain = setting.eplb(trial, setting.slots(placement))
+        counts = planning.trace.counts[trial.scored.start : trial.scored.stop]
+        plain = planning.eplb(trial, planning.slots(placement))
         for name, score in (
-            ("before", scored(counts, *setting.before, active)),
-            ("eplb", scored_map(counts, plain, setting.on)),
-            ("after", scored(counts, placement, setting.question.token_rule, active)),
+            ("before", scored(counts, *planning.before, active)),
+            ("eplb", scored_map(counts, plain, planning.on)),
+            ("after", scored(counts, placement, planning.question.token_rule, active)),
         ):
             ratios[name].append(score.ratio)
     return {name: Score(np.concatenate(ratio)) for name, ratio in ratios.items()}, placed, shown

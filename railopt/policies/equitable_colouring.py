@@ -1,7 +1,7 @@
 """The equitable plan: both sides balanced at once, by colouring the chunks' bipartite graph with
 the rails.
 
-Nodes as senders on the left, as receivers on the right, one edge a chunk.  Each node's chunks,
+Nodes as senders on the left, as receivers on the right, one edge per chunk.  Each node's chunks,
 largest first, are cut into blocks of N; a proper N-colouring of the graph whose vertices are the
 blocks puts one chunk of every block on each rail.  Hence (theorem T8 and its corollary for
 any sizes):
