@@ -151,6 +151,8 @@ ROOMS = {
         "moe.routing.recorded",
         "moe.iteration.timemodel",
         "moe.iteration.timeline",
+        "moe.question",
+        "moe.comparison",
         "moe.assess",
         "moe.aim",
         "moe.presets",

@@ -127,6 +127,7 @@ def compare(
         ("the rate of scale-up", "scaleup"),
         ("latency", "latency_ps"),
         ("the spine", "spine"),
+        ("the leaves", "leaves"),
     ):
         if getattr(healthy, name) != getattr(degraded, name):
             raise InputError(

@@ -181,6 +181,24 @@ class Plan(Value):
         """Seconds until every NIC and every scale-up port is done, all of them working at once."""
         return max(self.makespan, self.scaleup_time)
 
+    @cached_property
+    def uplink_time(self) -> Fraction:
+        """Seconds that the links above the busiest leaf need, all of them at work, each way; 0
+        where the fabric has no leaves.
+        """
+        fabric, leaves = self.fabric, self.fabric.leaves
+        if leaves is None:
+            return Fraction(0)
+        ends = [
+            leaves.of(node.astype(np.int64), self.rail.astype(np.int64), fabric.nodes)
+            for node in (self.chunks.src, self.chunks.dst)
+        ]
+        away = ends[0] != ends[1]
+        loads = np.zeros((2, leaves.count(fabric.nodes, fabric.rails)), np.int64)
+        for side, leaf in zip(loads, ends, strict=True):
+            np.add.at(side, leaf[away], self.chunks.size[away])
+        return Fraction(int(loads.max()), leaves.capacity)
+
     @property
     def slowest(self) -> str:
         """The bottleneck in words: `gpu10 mlx5_5 recv`, or `node 9 recv rail 5`."""

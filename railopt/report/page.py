@@ -63,14 +63,8 @@ def build(
     if results.rows:
         parts.append(("summary", "Table of gaps", _summary(results.rows)))
     if experiments:
-        parts.append(
-            (
-                "papers",
-                "Papers beside ours",
-                _headlines(experiments)
-                + "".join(_comparison(name, claims) for name, claims in experiments.items()),
-            )
-        )
+        compared = "".join(_comparison(name, claims) for name, claims in experiments.items())
+        parts.append(("papers", "Papers beside ours", _headlines(experiments) + compared))
     if certificates:
         parts.append(("certificates", "Certificates", _certificates(certificates)))
     if theorems:

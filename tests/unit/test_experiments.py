@@ -151,7 +151,8 @@ def finished(folder: Path, ours: float, *flags: str, machine: bool = False) -> i
         "machine": machine,
         "headline": True,
     }
-    args = argparse.Namespace(out=folder / "out", full="full" in flags, record="record" in flags)
+    size = next((flag for flag in flags if flag != "record"), "small")
+    args = argparse.Namespace(out=folder / "out", size=size, record="record" in flags)
     expected = {"inputs": MIXED, "figures": {"it": entry}}
     (folder / "expected.json").write_text(json.dumps(expected))
     return finish(folder, args, [], [claim(expected, "it", ours)])
@@ -184,7 +185,8 @@ def test_headlines_are_those_of_the_full_size_where_it_is_recorded(tmp_path: Pat
 
 def missed(folder: Path, *flags: str) -> int:
     """An experiment of one goal of 10 that is not reached."""
-    args = argparse.Namespace(out=folder / "out", full="full" in flags, record="record" in flags)
+    size = next((flag for flag in flags if flag != "record"), "small")
+    args = argparse.Namespace(out=folder / "out", size=size, record="record" in flags)
     entry = {"expected": 10.0, "tolerance": 0.1, "source": "a"}
     return finish(folder, args, [], [], [goal({"own": {"it": entry}}, "it", 15.0)])
 
@@ -201,7 +203,7 @@ def test_inputs_name_their_rows_where_these_differ(
     entry = {"paper": 10.0, "tolerance": 0.1, "source": "a"}
     figures = {"this": entry, "that": {**entry, "inputs": THEIRS}, "third": entry}
     expected = {"inputs": MIXED, "figures": figures}
-    args = argparse.Namespace(out=tmp_path, full=False, record=True)
+    args = argparse.Namespace(out=tmp_path, size="small", record=True)
     claims = [claim(expected, name, 10.0) for name in figures]
     finish(tmp_path, args, [], claims)
     said = capsys.readouterr().out
@@ -262,6 +264,7 @@ def test_the_headlines_of_all_four_papers_are_there() -> None:
     assert all(row["distance"].endswith(" %") and row["inputs"] for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "code"), [(0.0, 0), (0.3, 4)])
 def test_an_experiment_run_again_has_its_recorded_verdicts(
     shift: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -300,6 +303,7 @@ CHEAP = ("hybridep_testbed", "pro_prophet_prediction")
 """Experiments whose small size takes at most about 3 s of CPU, imports left out."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHEAP)
 def test_cheap_experiments_run_again_have_their_recorded_verdicts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

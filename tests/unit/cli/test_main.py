@@ -34,6 +34,7 @@ def test_help_names_every_command(railopt_cli: Cli) -> None:
         assert name in ran.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help_with_an_example(railopt_cli: Cli, command: str) -> None:
     ran = railopt_cli(command, "--help")
@@ -45,6 +46,7 @@ def test_every_command_has_help_with_an_example(railopt_cli: Cli, command: str) 
 FRAGMENT = re.compile(r"(also|and|default|for|instead|of|only|or|the same)\b|\W")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_of_an_option_is_a_whole_phrase(command: str) -> None:
     assert FRAGMENT.match("of the search (default 0)")
@@ -251,6 +253,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "complaint"), BAD)
 def test_bad_input_is_exit_code_1_and_writes_nothing(
     railopt_cli: Cli,
@@ -388,6 +391,7 @@ def test_help_that_can_not_be_written_is_an_error(words: str, unbuffered: str) -
     assert ran.stderr == "railopt: error: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "railopt", "plan", b"m\xff\n\x1b[2J.txt"],

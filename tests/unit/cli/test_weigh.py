@@ -14,6 +14,7 @@ from railopt.moe.weigh import MECHANISMS
 LINE = ("weigh", "drift:steps=4", "--nodes", "2", "--gpus", "2", "--model", "mixtral-8x7b")
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_per_mechanism(railopt_cli: Callable[..., Any]) -> None:
     ran = railopt_cli(*LINE, "--steps", "1", "--order", "rails,split")
     assert ran.code == 0
@@ -30,6 +31,7 @@ def test_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Path) -> N
     assert drawn.read_text().startswith("<?xml")
 
 
+@pytest.mark.slow
 def test_a_page_shows_what_was_weighed(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
     saved, page = tmp_path / "weighed.json", tmp_path / "report.html"
     whole = railopt_cli(*LINE, "--steps", "1", "--order", "rails,experts", "--json").out
@@ -46,6 +48,7 @@ def test_a_page_shows_what_was_weighed(railopt_cli: Callable[..., Any], tmp_path
     assert page.read_text() == text
 
 
+@pytest.mark.slow
 def test_the_bounds_are_certificates(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / "bounds"
     line = (*LINE, "--order", "rails", "--certificate", str(folder))

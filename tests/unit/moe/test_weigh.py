@@ -62,6 +62,7 @@ def test_domains_hold_their_nodes_experts() -> None:
     assert np.array_equal(in_domains(home, 4, 2, 1)[0], np.eye(8, dtype=bool))
 
 
+@pytest.mark.slow
 def test_every_row_is_above_its_bound_and_the_last() -> None:
     found = weigh(drifting(), FABRIC, WeighQuestion(**QUICK))
     assert [row.added for row in found.rows] == ["", *MECHANISMS]
@@ -74,6 +75,7 @@ def test_every_row_is_above_its_bound_and_the_last() -> None:
     assert found.scored_on == (int(drifting().iterations[5]),)
 
 
+@pytest.mark.slow
 def test_bounds_hold_where_nics_send_and_receive_at_different_rates() -> None:
     slow = replace(FABRIC, rx=FABRIC.rx // np.array([[1, 4], [2, 1]]))
     found = weigh(drifting(), slow, WeighQuestion(**QUICK))
@@ -83,6 +85,7 @@ def test_bounds_hold_where_nics_send_and_receive_at_different_rates() -> None:
             assert row.exchange_ps >= found.exchange_bound_ps
 
 
+@pytest.mark.slow
 def test_each_alone_is_beside_none() -> None:
     alone = weigh(
         drifting(), FABRIC, WeighQuestion(order=("split", "rails"), each_alone=True, **QUICK)
@@ -92,6 +95,7 @@ def test_each_alone_is_beside_none() -> None:
     assert alone.rows[2].exchange_ps == one.rows[1].exchange_ps
 
 
+@pytest.mark.slow
 def test_no_plan_sees_what_it_is_scored_on() -> None:
     """Other tokens in the held-out step change no choice: only that step's own times."""
     trace = drifting()

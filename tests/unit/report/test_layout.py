@@ -58,7 +58,8 @@ def chunks() -> Any:
 def overlapping(figure: Any) -> list[str]:
     """Texts that leave the canvas or lie on each other, in words."""
     with matplotlib.rc_context(rc(figure.get_figwidth())):
-        FigureCanvasAgg(figure).draw()
+        FigureCanvasAgg(figure)
+        figure.draw_without_rendering()
     canvas, hidden = figure.bbox, _not_drawn(figure)
     texts = [
         (text.get_text(), text.get_window_extent())
