@@ -18,7 +18,7 @@ LINE = ("weigh", "drift:steps=4", "--nodes", "2", "--gpus", "2", "--model", "mix
 def test_the_table_has_a_row_per_mechanism(railopt_cli: Callable[..., Any]) -> None:
     ran = railopt_cli(*LINE, "--steps", "1", "--order", "rails,split")
     assert ran.code == 0
-    words = [line.split()[:2] for line in ran.out.splitlines()[2:]]
+    words = [line.split()[:2] for line in ran.out.split("\n\n")[0].splitlines()[2:]]
     assert words == [["as", "it"], ["+", "rails"], ["+", "split"], ["nothing", "beats"]]
 
 
