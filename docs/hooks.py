@@ -59,6 +59,7 @@ PAPERS = {
 ROOMS = {
     "Values": [
         "model.fabric",
+        "model.leaves",
         "model.inside",
         "model.topology",
         "model.traffic",
@@ -100,6 +101,7 @@ ROOMS = {
         "sim.assumptions",
         "sim.node",
         "sim.direct",
+        "sim.balancers",
         "sim.timeline",
         "sim.replan",
     ],
