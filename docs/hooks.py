@@ -151,6 +151,8 @@ ROOMS = {
         "moe.routing.recorded",
         "moe.iteration.timemodel",
         "moe.iteration.timeline",
+        "moe.question",
+        "moe.comparison",
         "moe.assess",
         "moe.aim",
         "moe.presets",
@@ -162,7 +164,13 @@ ROOMS = {
         "torch.routes",
         "torch.ways",
     ],
-    "Hybrid": ["moe.hybrid.spec", "moe.hybrid.answer", "moe.hybrid.gating", "moe.hybrid.migrate"],
+    "Hybrid": [
+        "moe.hybrid.spec",
+        "moe.hybrid.answer",
+        "moe.hybrid.recorded",
+        "moe.hybrid.gating",
+        "moe.hybrid.migrate",
+    ],
     "Sweeps and reports": [
         "sweep.spec",
         "sweep.client",

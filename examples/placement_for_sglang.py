@@ -10,7 +10,14 @@ import json
 from pathlib import Path
 
 import railopt
-from railopt.moe import PlacementQuestion, compare, read_trace, save_location, sglang_options
+from railopt.moe import (
+    ExpertRoom,
+    PlacementQuestion,
+    compare,
+    read_trace,
+    save_location,
+    sglang_options,
+)
 
 OUT = Path("out/examples")
 OUT.mkdir(parents=True, exist_ok=True)
@@ -20,7 +27,7 @@ TRACE = CHECKOUT / "experiments" / "traces" / "fine-kinds.npz"
 # %%
 fabric = railopt.Fabric.uniform(nodes=4, rails=8, link="400Gb/s")
 trace = read_trace(TRACE, ranks=fabric.nodes * fabric.gpus)
-answer = compare(trace, fabric, PlacementQuestion("replicate", replicas=96))
+answer = compare(trace, fabric, PlacementQuestion("replicate", ExpertRoom(96)))
 record = answer.as_dict()
 print(json.dumps(record, indent=1)[:600], "...")
 

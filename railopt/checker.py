@@ -6,7 +6,7 @@ One file of the standard library alone, to be read from top to bottom by someone
 nothing: what a verdict says; how foreign text becomes values; witnesses about the rails of one
 node, from the simplest to the hardest; witnesses about all nodes at once; what a plan or an
 assignment attains; certificates, about time, about what is moved inside nodes, about copies of
-experts in spare slots, and about every placement of a layer; the verdict.
+experts in spare slots, about every placement of a layer, and about links above leaves; the verdict.
 A function that checks a witness is headed by the theorem that makes it sound, in the words of
 `proofs/THEOREMS.toml`, where each of them is proved in Coq.
 
@@ -124,7 +124,7 @@ def printable(text: object) -> str:
 # ================================================================ reading
 
 
-def parsed(data: bytes) -> Any:
+def parsed(data: bytes, floats: Callable[[str], float] = float) -> Any:
     """The JSON value in `data`: no number longer than `DIGITS`, no key twice, no more than `MEMORY`
     bytes, counted at 250 a list, object or key and 40 an element before anything is parsed.
     """
@@ -133,7 +133,14 @@ def parsed(data: bytes) -> Any:
         raise ValueError(f"more than {MEMORY >> 20} MiB to read")
     if LONG.search(data):
         raise ValueError(f"a number of more than {DIGITS} digits")
-    return json.loads(data.decode(), object_pairs_hook=distinct)
+    return json.loads(
+        data.decode(), object_pairs_hook=distinct, parse_float=floats, parse_constant=floats
+    )
+
+
+def no_float(text: str) -> float:
+    """Refuse a number that may be written in several ways."""
+    raise ValueError(f"{text[:40]}: expected whole numbers alone")
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -1117,7 +1124,7 @@ def unpacked(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Member]]:
                 raise ValueError("a member that is encrypted or compressed")
             if not entry.filename.endswith(".npy") and entry.filename != "header.json":
                 raise ValueError("a member that is no array")
-        header = parsed(archive.read("header.json"))
+        header = parsed(archive.read("header.json"), no_float)
         arrays = {
             name[:-4]: read_member(archive.read(name)) for name in names if name != "header.json"
         }
@@ -1186,8 +1193,9 @@ def read_plan(file: BinaryIO) -> PlanFile:
 def need_coherent(header: dict[str, Any], arrays: dict[str, Member]) -> None:
     """What a plan file says twice it says alike: nodes, rails, chunks, and the nodes of GPUs."""
     tables, columns = {"tx", "rx", "send", "recv"}, {*COLUMNS, *ALSO}
-    missing = (tables | columns) - set(arrays)
+    missing, unknown = (tables | columns) - set(arrays), set(arrays) - tables - columns
     need(not missing, f"a plan without {', '.join(sorted(missing))}")
+    need(unknown <= {"stage", "targets"}, "a plan with arrays that are not a plan's")
     fabric: Any = header.get("fabric")
     need(isinstance(fabric, dict), "a plan without a fabric")
     shape = tuple(
@@ -1203,6 +1211,8 @@ def need_coherent(header: dict[str, Any], arrays: dict[str, Member]) -> None:
     expected = dict.fromkeys([*columns, "stage"], (count,))
     for name, form in {**expected, "targets": (count, -(-gpus // 8))}.items():
         need(name not in arrays or arrays[name].shape == form, f"{name} of another shape")
+    for name in {"flow", "offset", "stage"} & set(arrays):
+        need(min(arrays[name].values, default=0) >= 0, f"{name} below 0")
     for ends, here in (("src_gpu", "src"), ("dst_gpu", "dst")):
         nodes = map(floordiv, arrays[ends].values, repeat(gpus))
         need(all(map(eq, nodes, arrays[here].values)), "GPUs in other nodes than their chunks")
@@ -1858,6 +1868,112 @@ def cheapest(tokens: list[int], recv: list[int], send: list[int], slot: list[int
     return min(ways)
 
 
+# ---------------------------------------------------------------- rails of several leaves
+
+
+class LeafSwitch(NamedTuple):
+    """Leaf switches: each has the NICs of `nodes` nodes on `rails` rails, and `uplinks` links of
+    `rate` bytes per second, each way, to the tier above; link u of all leaves leads to one switch.
+    """
+
+    nodes: int
+    rails: int
+    uplinks: int
+    rate: int
+
+
+def check_leaves(problem: Problem) -> Shown:
+    """T17, uplinks bound every plan: What leaves a group of nodes, or enters it, crosses the links
+    above the group's leaves: over what these can carry, each no more than its links and no more
+    than the group's NICs below it, it bounds every plan.
+
+    The instance is chunks between nodes whose rails span leaves.  An assignment is a rail per
+    chunk, which is spread over all links of its leaves, or [rail, link] per chunk.  What bounds a
+    plan by its NICs alone, bounds it here.
+    """
+    record, bound, _, meter = problem
+    for key in ("flow", "best"):
+        need(key not in record, f"{key}: rails of several leaves have an assignment alone")
+    instance = fields(record["problem"], "problem", "kind tx rx leaf chunks", "traffic")
+    tx = matrix(instance["tx"], "tx")
+    nodes, rails = len(tx), len(tx[0])
+    rx = matrix(instance["rx"], "rx", nodes, rails)
+    given = fields(instance["leaf"], "leaf", "nodes rails uplinks rate")
+    leaf = LeafSwitch(
+        *(integer(given[name], f"leaf {name}", 1, 1 << 64) for name in LeafSwitch._fields)
+    )
+    need(leaf.uplinks <= MOST, "leaf: more uplinks than are checked")
+    columns = fields(instance["chunks"], "chunks", "src dst size")
+    chunks = [integers(columns[name], name) for name in ("src", "dst", "size")]
+    check_columns(nodes, *chunks)
+    meter.spend(20 * len(chunks[0]) + 10 * nodes * rails)
+    value = None
+    if "assignment" in record:
+        value = time_above(tx, rx, leaf, chunks, record["assignment"])
+    by, witness = claimant(record["witness"]), record["witness"]
+    kind = kind_of(witness)
+    need(by != "" or kind == "leaf" or kind in COUPLED, f"witness of kind {kind!r}: expected leaf")
+    if by:
+        return Shown(f"claimed by {by}", value, None)
+    if kind != "leaf":
+        return Shown(COUPLED[kind](tx, rx, chunks, bound, witness, meter), value, None)
+    return Shown(leaf_cut(tx, rx, leaf, chunks, bound, witness), value, None)
+
+
+def leaf_cut(
+    tx: Rates, rx: Rates, leaf: LeafSwitch, chunks: Sequence[Column], bound: Fraction, witness: Any
+) -> str:
+    """T17, uplinks bound every plan: What leaves a group of nodes, or enters it, crosses the links
+    above the group's leaves: over what these can carry, each no more than its links and no more
+    than the group's NICs below it, it bounds every plan.
+    """
+    fields(witness, "witness leaf", "kind group side")
+    nodes, rails = len(tx), len(tx[0])
+    group = integer(witness["group"], "group", 0, (nodes - 1) // leaf.nodes)
+    need(witness["side"] in ("send", "recv"), "side: expected send or recv")
+    src, dst, size = chunks
+    ends, fars, rates = (src, dst, tx) if witness["side"] == "send" else (dst, src, rx)
+    crossing = sum(
+        bytes_
+        for end, far, bytes_ in zip(ends, fars, size, strict=True)
+        if end // leaf.nodes == group != far // leaf.nodes
+    )
+    own = rates[group * leaf.nodes : (group + 1) * leaf.nodes]
+    capacity = sum(
+        min(leaf.uplinks * leaf.rate, sum(sum(row[first : first + leaf.rails]) for row in own))
+        for first in range(0, rails, leaf.rails)
+    )
+    need(capacity > 0 or not crossing, "bytes without a live rail")
+    need(bound * capacity <= crossing, f"the cut shows {crossing}/{capacity}, not {bound}")
+    need(capacity > 0 or bound <= 0, "a cut without capacity shows nothing")
+    return "leaf"
+
+
+def time_above(
+    tx: Rates, rx: Rates, leaf: LeafSwitch, chunks: Sequence[Column], assignment: Any
+) -> Fraction:
+    """When the last NIC and the last link above leaves is done, in seconds."""
+    src, dst, size = chunks
+    places = assignment if isinstance(assignment, list) else []
+    need(len(places) == len(src), "assignment: expected a rail, or [rail, link], per chunk")
+    sprayed = not any(isinstance(place, list) for place in places)
+    if sprayed:
+        rail, link = integers(places, "assignment"), [0] * len(places)
+    else:
+        pairs = [integers(place, "assignment") for place in places]
+        need(all(len(pair) == 2 for pair in pairs), "assignment: expected [rail, link] per chunk")
+        rail, link = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    need(max(link, default=0) < leaf.uplinks, f"assignment: expected one of {leaf.uplinks} links")
+    time, _ = completion(tx, rx, src, dst, size, rail)
+    loads: dict[tuple[str, int, int, int], int] = {}  # way, group, rails of the leaf, link
+    for k, f, bytes_, n, u in zip(src, dst, size, rail, link, strict=True):
+        for way, end in (("up", k), ("down", f)) if k // leaf.nodes != f // leaf.nodes else ():
+            place = (way, end // leaf.nodes, n // leaf.rails, u)
+            loads[place] = loads.get(place, 0) + bytes_
+    rate = leaf.rate * (leaf.uplinks if sprayed else 1)
+    return max(time, Fraction(max(loads.values(), default=0), rate))
+
+
 # ---------------------------------------------------------------- stages
 
 
@@ -1925,6 +2041,7 @@ PROBLEMS = {
     "moved": check_moved,
     "split": check_split,
     "layer": check_layer,
+    "leaves": check_leaves,
 }
 
 

@@ -269,6 +269,9 @@ def contradictions(folder: Path) -> Iterator[tuple[Path, list[Record]]]:
     forged += [({**header, "chunk_gpus": odd}, arrays) for odd in _ODD]
     forged += [(header, odd) for odd in _arrays_of_other_shapes(arrays)]
     forged += [(header, odd) for odd in _arrays_of_other_numbers(arrays)]
+    forged += [(header, {**arrays, name: arrays[name] - 1}) for name in ("flow", "offset")]
+    forged += [(header, {**arrays, "more": arrays["size"]})]
+    forged += [({**header, "note": odd}, arrays) for odd in (1.5, [{"a": 1e300}])]
     for number, (said, columns) in enumerate(forged):
         file = folder / f"odd{number}.npz"
         save_npz(file, "plan", said, columns)

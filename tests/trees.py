@@ -1,4 +1,6 @@
-"""The package's syntax trees, for the tests that read its code: parsed once per process."""
+"""The package's syntax trees, for the tests that read its code: parsed and walked once
+per process.
+"""
 
 from __future__ import annotations
 
@@ -15,3 +17,9 @@ ROOT = Path(railopt.__file__).parent
 def trees() -> dict[Path, ast.Module]:
     """Every file of railopt, parsed."""
     return {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
+
+
+@cache
+def nodes() -> dict[Path, list[ast.AST]]:
+    """Every node of every file, of which walking takes longer than looking at them."""
+    return {path: list(ast.walk(tree)) for path, tree in trees().items()}

@@ -223,6 +223,9 @@ let need_coherent text header arrays =
   let columns = [ "size"; "src"; "dst"; "rail"; "src_gpu"; "dst_gpu"; "flow"; "offset" ] in
   List.iter (fun name -> need name [ many ]) columns;
   let optional name form = if List.mem_assoc name arrays then need name form in
+  let known = columns @ [ "tx"; "rx"; "send"; "recv"; "stage"; "targets" ] in
+  if not (List.for_all (fun (name, _) -> List.mem name known) arrays) then
+    wrong "a plan with arrays that are not a plan's";
   optional "stage" [ many ];
   optional "targets" [ many; ((gpus - 1) / 8) + 1 ];
   let lie ends here =
@@ -232,6 +235,11 @@ let need_coherent text header arrays =
       if not (Z.equal (Z.fdiv (end_of i) gpus) (node_of i)) then
         wrong "GPUs in other nodes than their chunks"
     done in
+  let whole name =  (* [value] refuses a number below 0 *)
+    let get = value text (List.assoc name arrays) in
+    for i = 0 to many - 1 do ignore (get i) done in
+  List.iter whole [ "flow"; "offset" ];
+  if List.mem_assoc "stage" arrays then whole "stage";
   lie "src_gpu" "src";
   lie "dst_gpu" "dst";
   if List.mem_assoc "targets" arrays then need_targets text arrays many gpus
@@ -261,6 +269,13 @@ let digest_of text header arrays =
   List.iter cover (List.sort (fun (a, _) (b, _) -> compare a b) arrays);
   Blake2b.finish hash
 
+(* A float may be written in several ways: digests of it would differ between readers. *)
+let rec need_whole = function
+  | Json.Float text -> unreadable (text ^ ": expected whole numbers alone")
+  | Json.List values -> List.iter need_whole values
+  | Json.Obj pairs -> List.iter (fun (_, one) -> need_whole one) pairs
+  | Json.Null | Json.Bool _ | Json.Int _ | Json.Str _ -> ()
+
 let unpacked text =
   let found = members text in
   let header = match List.assoc_opt "header.json" found with
@@ -271,6 +286,7 @@ let unpacked text =
     else match Filename.chop_suffix_opt ~suffix:".npy" name with
       | Some plain -> Some (plain, array text m)
       | None -> unreadable "a member that is no array" in
+  need_whole header;
   match header with
   | Json.Obj pairs -> (pairs, List.filter_map named found)
   | _ -> unreadable "a header that is no object"

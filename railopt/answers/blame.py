@@ -334,9 +334,9 @@ def _headers(plan: Plan, sides: dict[str, Ints], runs: int) -> Fraction:
 
 
 def rates_seen(fabric: Fabric, counted: Counted, runs: int) -> dict[str, Ints]:
-    """int64 [nodes, rails] a side: the fabric's rates, or less where a port says that it is slower
-    or where its links were; where the fabric says that it is dead a port's own or, if it counted
-    bytes all the same, the middle of all rates.
+    """int64 [nodes, rails] per side: the fabric's rates, or less where a port reports a lower one
+    or its links were slower; for a NIC that is dead in the fabric, its port's rate or, if it
+    counted bytes nevertheless, the median of all rates.
     """
     rates = [fabric.tx, fabric.rx]
     if counted.links:

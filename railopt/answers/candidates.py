@@ -17,6 +17,7 @@ from railopt.base.errors import InputError, did_you_mean
 from railopt.base.units import format_rate, parse_number, parse_rate, quoted
 from railopt.model.fabric import MAX_RAILS, Fabric, Spine
 from railopt.model.inside import Inside
+from railopt.model.leaves import Leaves
 
 RAILS, SPINE, TREE = KINDS = ("rail-only", "spine", "fat-tree")
 MAX_CANDIDATES = 1000
@@ -93,9 +94,12 @@ class Candidate:
             rate,
             gpus=gpus,
             scaleup=self.scaleup,
-            spine=None if self.kind == RAILS else spine,
+            spine=spine if self.kind == SPINE else None,
             inside=Inside(near),
         )
+        if self.kind == TREE:
+            leaves = Leaves(self.per_leaf(nodes), uplinks, spine.rate, "ecmp", made.rails)
+            made = replace(made, leaves=leaves)
         planes = range(self.planes)
         return made.degraded(
             {(node, nic * self.planes + plane): 0 for node, nic in dead for plane in planes}

@@ -1,7 +1,7 @@
-"""A plan as Chakra execution traces, one file per NIC: what ASTRA-sim and other replayers read.
+"""A plan as Chakra execution traces, one file per NIC, and what ASTRA-sim needs beside them.
 
 A trace is a row of messages of Chakra's `et_def.proto` in protobuf's wire format, each after its
-length as a varint: one GlobalMetadata, then a Node a chunk that the NIC sends (COMM_SEND_NODE) or
+length as a varint: one GlobalMetadata, then a Node per chunk that the NIC sends (COMM_SEND_NODE) or
 receives (COMM_RECV_NODE).  A rank is a NIC, node * rails + rail.  The attributes of a node are
 `is_cpu_op` (bool, false), `comm_src`, `comm_dst` (int32, ranks), `comm_tag` (int32, the chunk's
 number: the same at both ends) and `comm_size` (int64, bytes).
@@ -9,25 +9,56 @@ number: the same at both ends) and `comm_size` (int64, bytes).
 Stages: before those of its next stage a rank waits, in a COMP_NODE of no duration, for all that it
 sends and receives in the stage before; Chakra has no barrier between ranks outside of collectives.
 What moves inside a node, from a GPU to the NIC that sends for it, is not part of the trace.
+
+Beside them, for the analytical network of ASTRA-sim that knows congestion: `NAME.system.json`,
+`NAME.network.json`, `NAME.memory.json`, and `NAME.md`, which runs them.  Its network is one switch
+whose ports are the NICs: rails share no link, so it is the same as a switch per rail.  It has one
+rate, so a fabric whose NICs differ has no network file.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from railopt.base.arrays import check_targets, write_atomic
 from railopt.base.errors import InputError, printable
+from railopt.base.units import format_time
 from railopt.model.plan import Plan
 
 VERSION = "0.0.4"  # of the schema, as Chakra's own generators write it
 COMP, SEND, RECV = 4, 5, 6  # NodeType
 MAX_RANKS = 1 << 13
 MAX_CHUNKS = 1 << 31  # numbers of chunks are int32 tags
+GIB, PS_PER_NS = 1 << 30, 1000  # ASTRA-sim's GB/s are GiB/s; its latency is of a hop, of which
+# a path through a switch has two
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+README = """# {name}: a plan for ASTRA-sim
+
+{nodes} nodes x {rails} NICs, policy {policy}.  {name}.0.et to {name}.{last}.et are Chakra execution
+traces, one per NIC: rank = node * {rails} + rail.  Build ASTRA-sim 2 with its analytical network
+(build/astra_analytical/build.sh), then, in this folder:
+
+    ASTRA=path/to/astra-sim
+    $ASTRA/build/astra_analytical/build/bin/AstraSim_Analytical_Congestion_Aware \\
+        --workload-configuration={name} \\
+        --system-configuration={name}.system.json \\
+        --network-configuration={name}.network.json \\
+        --remote-memory-configuration={name}.memory.json
+
+"sys[K] finished, C cycles" is when NIC K was done, in nanoseconds; the largest is the time of the
+plan.  The plan's makespan, bytes over rates without latency, is {makespan}.  A NIC sends one chunk
+after the other there, in the order of their numbers.
+{differ}"""
+DIFFER = """
+The NICs of this fabric differ, and that network has one rate: {name}.network.json is not written.
+"""
 
 
 def varint(value: int) -> bytes:
@@ -113,7 +144,8 @@ def _trace(transfers: Iterable[tuple[bool, int, int, int, int, int]]) -> bytes:
 
 
 def save(plan: Plan, path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
-    """Write `NAME.0.et`, `NAME.1.et`, ... for `NAME.et`, one file per NIC; the paths.
+    """Write `NAME.0.et`, `NAME.1.et`, ... for `NAME.et`, one file per NIC, and what ASTRA-sim
+    needs beside them; the paths.
 
     Files of an earlier set with more NICs are refused, with `force` too: a replayer would take them
     for part of this one, and nothing is deleted here.
@@ -133,9 +165,50 @@ def save(plan: Plan, path: str | os.PathLike[str], *, force: bool = False) -> li
             f"{printable(name.with_name(left[0]))}{more} of an earlier, larger set: the plan has "
             f"{ranks} NICs; delete what is left of that set, or choose another name"
         )
+    beside = {name.with_name(f"{name.stem}.{end}"): text for end, text in astra(plan, name.stem)}
+    check_targets(*beside, force=force)
     for file, data in zip(files, traces(plan), strict=True):
         write_atomic(file, data, force=force)
-    return files
+    for file, text in beside.items():
+        write_atomic(file, text.encode(), force=force)
+    return [*files, *beside]
+
+
+def astra(plan: Plan, name: str) -> Iterator[tuple[str, str]]:
+    """Endings of names and texts of what ASTRA-sim is given beside the traces `name`.K.et."""
+    fabric = plan.fabric
+    direct = {f"{each}-implementation": ["direct"] for each in COLLECTIVES}
+    system = {"scheduling-policy": "FIFO", "endpoint-delay": 1, "active-chunks-per-dimension": 1}
+    system |= {"preferred-dataset-splits": 1, **direct, "local-mem-bw": 1, "boost-mode": 0}
+    yield "system.json", _json(system)
+    yield "memory.json", _json({"memory-type": "NO_MEMORY_EXPANSION"})
+    if fabric.is_uniform:
+        network = {
+            "topology": ["Switch"],
+            "npus_count": [fabric.nodes * fabric.rails],
+            "bandwidth": [int(fabric.tx[0, 0]) / GIB],
+            "latency": [fabric.latency_ps / 2 / PS_PER_NS],
+        }
+        yield "network.json", _json(network)
+    yield "md", _readme(plan, name)
+
+
+def _json(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _readme(plan: Plan, name: str) -> str:
+    fabric = plan.fabric
+    differ = "" if fabric.is_uniform else DIFFER.format(name=name)
+    return README.format(
+        name=name,
+        policy=plan.policy,
+        nodes=fabric.nodes,
+        rails=fabric.rails,
+        last=fabric.nodes * fabric.rails - 1,
+        makespan=format_time(plan.makespan),
+        differ=differ,
+    )
 
 
 def _beyond(name: Path, ranks: int) -> list[str]:

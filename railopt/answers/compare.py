@@ -1,7 +1,7 @@
 """One traffic on two fabrics, one of them degraded: what dead and slow NICs cost each policy.
 
-Times are seconds, exact; a bound is a closed form with a witness, below which no plan of the chunks
-gets on that fabric.
+Times are seconds, exact; a bound is a closed form with a witness: no plan of the chunks is faster
+on that fabric.
 """
 
 from __future__ import annotations
@@ -127,6 +127,7 @@ def compare(
         ("the rate of scale-up", "scaleup"),
         ("latency", "latency_ps"),
         ("the spine", "spine"),
+        ("the leaves", "leaves"),
     ):
         if getattr(healthy, name) != getattr(degraded, name):
             raise InputError(

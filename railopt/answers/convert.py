@@ -127,6 +127,8 @@ def _without_node(fabric: Fabric) -> tuple[str, ...]:
     lost = [name for name in ("gpus", "scaleup") if getattr(fabric, name) != getattr(usual, name)]
     lost += ["inside"] if fabric.inside is not None else []
     said = [f"{', '.join(lost)} left out: a .topo has NICs and switches alone"] if lost else []
-    if fabric.spine is None:
+    if fabric.leaves is not None:
+        said.append("leaves are written as such, so that they read back as rails")
+    elif fabric.spine is None:
         said.append("a spine added, an uplink a node: htsim has no leaf without one")
     return tuple(said)

@@ -19,7 +19,7 @@ from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.policies import plan as make_plan
-from railopt.solver.fluid import among, least_time
+from railopt.solver.fluid import least_time
 from railopt.solver.local.deadline import time_limit
 from railopt.solver.moving.bound import MovedBound, MovedBounds
 from railopt.solver.moving.classes import classes_of
@@ -104,7 +104,7 @@ def frontier(
         )
     plans = [make_plan(fabric, chunks, policy) for policy in dict.fromkeys(policies)]
     own = make_plan(fabric, chunks, "own-nic").makespan
-    first = least_time(*among(fabric, chunks)[1:])
+    first = least_time(fabric, chunks)
     last = max(own, first)
     times = {first + (last - first) * i / (TIMES - 1) for i in range(TIMES)}
     times |= {made.makespan for made in plans}

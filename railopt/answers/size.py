@@ -1,7 +1,7 @@
 """What fabric to buy: one workload on candidates of several rails, rates and spines.
 
 A candidate is judged by what is simulated on it with the best planned policy and with what is done
-today, and by a bound below which no policy gets.  Today traffic goes from its GPU's own NIC: on
+today, and by a bound that no policy beats.  Today traffic goes from its GPU's own NIC: on
 rails alone to the same NIC of the other node, where it is passed on, and over a spine or a fat tree
 to the target's own NIC, on a hashed path (ECMP).
 
@@ -15,26 +15,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import combinations
-from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.answers.candidates import RAILS, SPINE, TREE, Candidate, Dead
-from railopt.base.arrays import Ints, require_type, whole_number
+from railopt.answers.candidates import RAILS, Candidate, Dead
+from railopt.base.arrays import require_type, whole_number
 from railopt.base.dice import Dice
 from railopt.base.errors import Infeasible, InputError
 from railopt.base.units import quoted
-from railopt.evidence.bounds import lower_bound
+from railopt.evidence.bounds import lower_bound, uplink_bound
 from railopt.evidence.bracket import gap_between
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
 from railopt.policies import plan as make_plan
 from railopt.policies import policy_named
 from railopt.sim.assumptions import Assumptions
-from railopt.sim.direct import Ends, flows_between
+from railopt.sim.balancers import Ends
+from railopt.sim.direct import flows_between
+from railopt.sim.from_plan import flows_of_plan
 from railopt.sim.run import run_flows, simulate
 
 PLANNED = ("lpt-local", "equitable", "even-excess", "spill")
@@ -91,6 +91,7 @@ class Sized:
     verdict        "fastest", "no policy" (its bound is above the fastest and the experts),
                    "wasted" (scale-up or experts are the limit, and a cheaper one is as good),
                    "too slow" (no policy is over in time), or ""
+    witness        of each dispatch, what bounds it: as in a certificate, or {"kind": "gpu", ...}
     """
 
     candidate: Candidate
@@ -105,6 +106,7 @@ class Sized:
     cost: Fraction = Fraction(0)
     front: bool = False
     verdict: str = ""
+    witness: tuple[dict[str, Any], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds and shares as "p/q"."""
@@ -116,7 +118,8 @@ class Sized:
             for name, share in loss._asdict().items()
         }
         exact = {name: str(getattr(self, name)) for name in ("time", "today", "bound", "cost")}
-        plain = {name: getattr(self, name) for name in ("policy", "link", "limit", "front")}
+        names = ("policy", "witness", "link", "limit", "front")
+        plain = {name: getattr(self, name) for name in names}
         price = None if one["price"] is None else str(one["price"])
         over = str(one["oversubscription"])
         candidate = {**one, "price": price, "oversubscription": over}
@@ -192,28 +195,33 @@ class _Site:
         busy = max(runs[best], key=lambda one: one.time)
         known = {way: sum((one.time for one in run), Fraction(0)) for way, run in runs.items()}
         cases = [self.cases(count) for count in (1, 2)]
+        bounds = [self.bound(fabric, each) for each in self.chunks]
         return Sized(
             self.candidate,
             times[best],
             best,
             times[self.today],
-            sum((self.bound(fabric, each) for each in self.chunks), Fraction(0)),
+            sum((bound for bound, _ in bounds), Fraction(0)),
             max(one.link for one in runs[best]),
             busy.limit,
             self.losses(cases, ways, min(known.values())),
             self.losses(cases, [self.today], known[self.today]),
+            witness=tuple(why for _, why in bounds),
         )
 
     def carried(self, fabric: Fabric, chunks: Chunks, way: str) -> _Carried:
         """One dispatch under a policy, or direct from own NIC to own NIC."""
         plan = None if way == DIRECT else make_plan(fabric, chunks, way)
-        if plan is not None and self.candidate.kind != TREE:
+        if plan is not None and fabric.leaves is None:
             most = max(int(plan.loads(side).max()) for side in ("send", "recv"))
             limit = "scale-up" if plan.scaleup_time > plan.makespan else "NICs"
             made = plan
             return _Carried(plan.time_with_scaleup, limit, most, lambda: simulate(made).completion)
-        ends = self.ends_of_plan(plan) if plan is not None else self.direct_ends(fabric, chunks)
-        flows = flows_between(fabric, ends, "ecmp", Assumptions(), seed=self.asked.seed)
+        seed, ideal = self.asked.seed, Assumptions(scale_up="ignored")
+        if plan is not None:
+            flows = flows_of_plan(plan, ideal, seed=seed)[0]
+        else:
+            flows = flows_between(fabric, direct_ends(fabric, chunks), "ecmp", ideal, seed=seed)
         busiest = int(np.argmax(flows.loads / np.maximum(flows.capacity, 1)))
         limit = "NICs" if busiest < 2 * fabric.nodes * fabric.rails else "uplinks"
         inside = Fraction(0) if plan is None else plan.scaleup_time
@@ -224,54 +232,23 @@ class _Site:
             lambda: max(run_flows(flows, None, fabric).completion, inside),
         )
 
-    def ends_of_plan(self, plan: Plan) -> Ends:
-        """One flow per sender, receiver and rail, from NIC to NIC of that rail."""
-        rails, chunks = plan.fabric.rails, plan.chunks
-        rail = plan.rail.astype(np.int64)
-        key = (chunks.src.astype(np.int64) * plan.fabric.nodes + chunks.dst) * rails + rail
-        return self.ends(plan.fabric, chunks, key, (rail, rail))
-
-    def direct_ends(self, fabric: Fabric, chunks: Chunks) -> Ends:
-        """One flow per pair of GPUs, from NIC to NIC of their own, or the next that lives there."""
-        alive = np.ones_like(fabric.tx)
-        sending = make_plan(replace(fabric, rx=alive), chunks, "own-nic").rail.astype(np.int64)
-        receiving = make_plan(replace(fabric, tx=alive), chunks, "pxn").rail.astype(np.int64)
-        return self.ends(fabric, chunks, chunks.flow, (sending, receiving))
-
-    def ends(self, fabric: Fabric, chunks: Chunks, key: Any, rail: tuple[Ints, Ints]) -> Ends:
-        """Chunks of one key as one flow."""
-        _, head, flow = np.unique(key, return_index=True, return_inverse=True)
-        bytes_ = np.zeros(len(head), np.int64)
-        np.add.at(bytes_, flow, chunks.size)
-        src, dst = chunks.src[head].astype(np.int64), chunks.dst[head].astype(np.int64)
-        going, coming = rail[0][head], rail[1][head]
-        sending, receiving = src * fabric.rails + going, dst * fabric.rails + coming
-        if self.candidate.kind == SPINE:
-            return Ends(sending, receiving, going, coming, fabric.rails, bytes_)
-        per = self.candidate.per_leaf(fabric.nodes)
-        leaves = ceil(fabric.nodes / per)
-        return Ends(sending, receiving, src // per, dst // per, leaves, bytes_)
-
-    def bound(self, fabric: Fabric, chunks: Chunks) -> Fraction:
-        """Seconds below which no policy gets: the chunks of a node on its NICs (certified), what a
-        GPU gets through its own NICs and scale-up, and in a fat tree the uplinks of a switch.
+    def bound(self, fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
+        """Seconds that no policy beats, and why: the chunks of a node on its NICs (certified), what
+        a GPU gets through its own NICs and scale-up, or in a fat tree the uplinks of a switch.
         """
-        found = [lower_bound(fabric, chunks).value]
+        nics = lower_bound(fabric, chunks)
+        found = [(nics.value, nics.lifted)]
         rate, gpus = int(fabric.tx[0, 0]), fabric.nodes * fabric.gpus
-        room = np.tile(fabric.node.near.sum(axis=1) * rate + fabric.scaleup, fabric.nodes)
-        for gpu in (chunks.src_gpu, chunks.dst_gpu):
+        room = np.tile(fabric.node.near.sum(axis=1) * rate + fabric.scaleup, fabric.nodes).tolist()
+        for side, gpu in (("send", chunks.src_gpu), ("recv", chunks.dst_gpu)):
             loads = np.zeros(gpus, np.int64)
             np.add.at(loads, gpu, chunks.size)
-            found += map(Fraction, loads.tolist(), room.tolist())
-        if self.candidate.kind == TREE:
-            assert fabric.spine is not None
-            leaf = np.arange(fabric.nodes) // self.candidate.per_leaf(fabric.nodes)
-            matrix = np.where(leaf[:, None] == leaf, 0, chunks.node_matrix)
-            for side in (matrix.sum(axis=1), matrix.sum(axis=0)):
-                loads = np.zeros(int(leaf[-1]) + 1, np.int64)
-                np.add.at(loads, leaf, side)
-                found.append(Fraction(int(loads.max()), fabric.spine.uplinks * fabric.spine.rate))
-        return max(found)
+            times = [Fraction(load, each) for load, each in zip(loads.tolist(), room, strict=True)]
+            worst = max(range(gpus), key=times.__getitem__)
+            found.append((times[worst], {"kind": "gpu", "gpu": worst, "side": side}))
+        cut = uplink_bound(fabric, chunks.node_matrix)
+        found += [(cut.value, cut.witness)] if cut else []
+        return max(found, key=lambda one: one[0])
 
     def cases(self, count: int) -> tuple[list[Dead], list[Dead]]:
         """(cases drawn evenly of all that there are, or all; cases that hit the busiest nodes)."""
@@ -318,6 +295,21 @@ class _Site:
         if not times:
             return None
         return max(Fraction(0), gap_between(min(times), healthy) or Fraction(0))
+
+
+def direct_ends(fabric: Fabric, chunks: Chunks) -> Ends:
+    """One flow per pair of GPUs, from NIC to NIC of their own, or the next that lives there."""
+    alive = np.ones_like(fabric.tx)
+    sending = make_plan(replace(fabric, rx=alive), chunks, "own-nic").rail.astype(np.int64)
+    receiving = make_plan(replace(fabric, tx=alive), chunks, "pxn").rail.astype(np.int64)
+    _, head, flow = np.unique(chunks.flow, return_index=True, return_inverse=True)
+    bytes_ = np.zeros(len(head), np.int64)
+    np.add.at(bytes_, flow, chunks.size)
+    going, coming = (
+        node[head].astype(np.int64) * fabric.rails + rail[head]
+        for node, rail in ((chunks.src, sending), (chunks.dst, receiving))
+    )
+    return Ends(going, coming, bytes_)
 
 
 def _mean(shares: Iterable[Fraction | None]) -> Fraction | None:

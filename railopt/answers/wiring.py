@@ -153,7 +153,7 @@ def variables(fabric: Fabric, topology: str | None = None) -> list[Variable]:
     if fabric.node.near.sum(axis=1).max() > 1:
         why = "NICs and planes of one GPU stay apart, as the plan counts them"
         found.append(Variable("NCCL_IB_MERGE_NICS", "0", why))
-    if fabric.spine is None:
+    if fabric.spine is None and fabric.leaves is None:
         why = "no switch joins the rails: bytes for another rail cross scale-up first (PXN)"
         found += [Variable("NCCL_PXN_DISABLE", "0", why), Variable("NCCL_P2P_PXN_LEVEL", "2", why)]
     return found

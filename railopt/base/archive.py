@@ -7,7 +7,7 @@ its size was checked.
                 for MAX_DICTIONARY bytes
     arrays      whole numbers, floats or truth values; as many bytes as their shape says
 
-What does not keep to that is a FormatError in one sentence.
+Anything else raises FormatError.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DAMAGED = (
 
 
 class Archive:
-    """An open zip whose list of members was found sound.  Every method may raise FormatError."""
+    """An open zip whose list of members was checked.  Every method may raise FormatError."""
 
     def __init__(self, file: BinaryIO, path: str | os.PathLike[str]) -> None:
         self.path = printable(path)
@@ -185,8 +185,8 @@ def _directory_size(file: BinaryIO, size: int) -> int:
 
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[Archive]:
-    """The archive at `path`; what can't be opened is an InputError, what can't be read inside the
-    `with` a FormatError.
+    """The archive at `path`.  Raises InputError if it can't be opened, FormatError if something in
+    it can't be read inside the `with`.
     """
     try:
         with open(path, "rb") as file:

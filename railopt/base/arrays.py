@@ -49,7 +49,7 @@ MAX_TEXT = 1 << 28  # bytes of a text file that is read
 
 
 def whole_number(value: Any, name: str, low: int, high: int) -> int:
-    """`value` as an int from `low` to `high`; a truth value is none."""
+    """`value` as an int from `low` to `high`; True and False are refused."""
     number = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not number or not low <= value <= high:
         raise InputError(f"{name} = {quoted(value)}: expected a whole number from {low} to {high}")
@@ -57,7 +57,7 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
 
 
 def require_type(value: object, kind: type | UnionType, name: str, expected: str) -> None:
-    """Refuse a value of another type than `kind`, which `expected` says in words."""
+    """Refuse a value that is not a `kind`; `expected` says in words what that is."""
     if not isinstance(value, kind):
         raise InputError(f"{name} is of type {type(value).__name__}: expected {expected}")
 
@@ -109,7 +109,7 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> 
 
 
 def never_changes(array: Array) -> bool:
-    """Whether it is read-only, and so is the array that it is a view of."""
+    """Whether an array and the array that it is a view of are both read-only."""
     part: Any = array
     while isinstance(part, np.ndarray):
         if part.flags.writeable:
@@ -138,7 +138,7 @@ def total(array: Array) -> int:
 
 
 def check_total(sizes: Ints) -> None:
-    """Refuse sizes (bytes, none negative) that are `MAX_TOTAL` or more together."""
+    """Refuse sizes (bytes, none negative) whose sum is `MAX_TOTAL` or more."""
     if (found := total(sizes)) >= MAX_TOTAL:
         raise InputError(
             f"{found} bytes in all: expected less than 2**62; count in a larger unit than bytes"
@@ -146,8 +146,8 @@ def check_total(sizes: Ints) -> None:
 
 
 def by_key(keys: Ints) -> Ints:
-    """The order of keys from 0 up, equal ones as they are; below 2**16 by numpy's radix sort, which
-    takes a fifth of the time.
+    """Stable ascending order of non-negative keys; below 2**16 by numpy's radix sort, which takes a
+    fifth of the time.
     """
     narrow = len(keys) > 0 and int(keys.max()) < 1 << 16
     return np.argsort(keys.astype(np.uint16) if narrow else keys, kind="stable")

@@ -8,8 +8,8 @@ them.  `Dice` draws such words (PCG64, seeded by a hash) and makes its own numbe
                     each a numpy operation of its own, so that nothing is fused; `ln` and `exp` are
                     series of these, because a C library's differ from one another in the last bit
 
-A seed is one or several whole numbers and names: `Dice(7, "lpt")` and `Dice(7, "moe")` have nothing
-in common.
+A seed is one or several whole numbers and names: `Dice(7, "lpt")` and `Dice(7, "moe")` are
+independent.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ _SERIES = 1 << 16  # numbers whose series are computed together
 
 
 def _in_blocks(series: Callable[[Floats], Floats]) -> Callable[[npt.ArrayLike], Floats]:
-    """A function of each number alone, some at a time, so that what it computes on the way takes
-    little memory.
-    """
+    """Apply an elementwise function block by block, so that its temporaries take little memory."""
 
     @wraps(series)
     def call(x: npt.ArrayLike) -> Floats:
@@ -281,7 +279,7 @@ class Dice:
 
 
 def _repeated(rows: Ints) -> Bools:
-    """bool as `rows`: whether a number stands further left in its row too."""
+    """bool, shaped as `rows`: whether a number occurs further left in its row."""
     order = np.argsort(rows, axis=1, kind="stable")
     ordered = np.take_along_axis(rows, order, axis=1)
     repeated = np.zeros(rows.shape, np.bool_)
@@ -290,7 +288,8 @@ def _repeated(rows: Ints) -> Bools:
 
 
 def _until_all(count: int, attempt: Callable[[Ints], tuple[Floats, Bools]]) -> Floats:
-    """`attempt(places)` draws for those places and says which draws count; the others again."""
+    """Call `attempt(places)`, which draws for those places and returns which draws count, until
+    all do."""
     result, left = np.empty(count), np.arange(count)
     while left.size:
         drawn, good = attempt(left)

@@ -18,7 +18,7 @@ _BITS = 0xFFFFFFFF  # of the state, so that no product here passes 63 bits
 
 @kernel
 def seeded(seed: int) -> Array:
-    """The state of a generator, int64 [1]; seeds near each other give unlike ones."""
+    """The state of a generator, int64 [1]; nearby seeds give unrelated states."""
     x = (seed & _BITS) ^ 0x2545F491
     for _ in range(3):
         x = ((x ^ (x >> 16)) * 0x45D9F3B) & _BITS

@@ -3,7 +3,7 @@
 RailoptError            1   anything railopt itself refuses
 ├── InputError          1   bad input or usage: what was found, what was expected, what to do
 │   └── FormatError     1   a file that is not what its name says (truncated, foreign, unsafe)
-├── NotProved           2   a result was asked for that could not be proved, or that does not exist
+├── NotProved           2   the result asked for could not be proved, or does not exist
 ├── BackendError        3   a solver, a library or a device is missing or crashed
 └── CheckFailed         4   a certificate, a plan or a theorem did not hold
 """

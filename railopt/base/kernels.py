@@ -44,17 +44,17 @@ __all__ = ["PASSES_S", "compile_mode", "compiling_s", "kernel", "part"]
 
 MODES = ("auto", "always", "never")
 
-# CPU seconds that are spent on interpreting before compiled code is got.  Importing numba takes
-# about 0.3 s, loading a kernel from its cache 0.05 s, compiling one 1 to 3 s.
+# CPU seconds of interpreting after which compiled code is worth its price: what it costs to import
+# numba, to load a kernel from its cache, and to compile one (1 to 3 s).
 IMPORT_S, LOAD_S, COMPILE_S = 0.3, 0.05, 1.5
 NO_CACHE = "numba's cache can't be used"
-# CPU seconds that interpreting takes per element of a call's arrays: of a kernel that looks at
-# each many times, of one that passes over them a few times, and of numpy
+# CPU seconds per element of a call's arrays when interpreted: a kernel that looks at each element
+# many times, one that passes over them a few times, and numpy
 ELEMENT_S, PASSES_S, NUMPY_S = 3e-5, 3e-6, 1e-7
 
 _parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # compiled with their callers
-# of all kernels: CPU seconds spent on interpreting, wall seconds on compiling and loading; and
-# whether numba's cache can be used
+# over all kernels: CPU seconds of interpreting, wall seconds of compiling and loading, and whether
+# numba's cache can be used
 _totals: dict[str, Any] = {"interpreted": 0.0, "compiling": 0.0, "cache": True}
 _loading = threading.RLock()  # threads may call their first kernel at the same time
 
@@ -69,8 +69,8 @@ def compile_mode() -> str:
 
 
 def compiling_s() -> float:
-    """Wall seconds that this process has spent on compiling kernels and on loading them: what a
-    time limit leaves out, since it is paid once per machine.
+    """Wall seconds that this process has spent compiling and loading kernels.  Time limits leave
+    them out, since they are paid once per machine.
     """
     return float(_totals["compiling"])
 
@@ -88,21 +88,29 @@ def part(function: Any = None, *, numpy: Any = None, **options: Any) -> Any:
 
 
 def kernel(
-    function: Any = None, *, numpy: Any = None, element_s: float | None = None, **options: Any
+    function: Any = None,
+    *,
+    numpy: Any = None,
+    element_s: float | None = None,
+    writes: Callable[..., int] | None = None,
+    **options: Any,
 ) -> Any:
-    """Have Python call `function` by way of whatever is cheaper, interpreter or compiled code.
+    """Run `function` interpreted or compiled, whichever is cheaper.
 
     numpy       what Python runs instead while it interprets, if that is faster
     element_s   CPU seconds that the interpreter takes per element of the arguments' arrays
+    writes      of the arguments: how many elements the result has, where that may be far more
     options     those of `numba.njit`
 
     Arguments are given by position.  `plain` of what is returned is the function itself, which
     takes arrays of Python's integers too.
     """
     if function is None:
-        return lambda given: kernel(given, numpy=numpy, element_s=element_s, **options)
+        return lambda given: kernel(
+            given, numpy=numpy, element_s=element_s, writes=writes, **options
+        )
     element_s = element_s or (NUMPY_S if numpy else ELEMENT_S)
-    state = _Kernel(function, numpy or function, element_s, options)
+    state = _Kernel(function, numpy or function, element_s, options, writes)
 
     @wraps(function)
     def call(*args: Any) -> Any:
@@ -120,9 +128,14 @@ class _Kernel:
     """A function, what interpreting it has cost so far, and its compiled form once there is one."""
 
     def __init__(
-        self, function: FunctionType, python: Any, element_s: float, options: dict[str, Any]
+        self,
+        function: FunctionType,
+        python: Any,
+        element_s: float,
+        options: dict[str, Any],
+        writes: Callable[..., int] | None = None,
     ) -> None:
-        self.function, self.options = function, options
+        self.function, self.options, self._writes = function, options, writes
         self._python, self._element_s = python, element_s
         self.compiled: Callable[..., Any] | None = None
         self._jitted: Any = None
@@ -146,7 +159,8 @@ class _Kernel:
         mode = compile_mode()
         if mode != "auto":
             return mode == "always"
-        coming_s = self._element_s * sum(map(_elements, args))
+        elements = sum(map(_elements, args)) + (self._writes(*args) if self._writes else 0)
+        coming_s = self._element_s * elements
         spent_s = _totals["interpreted"] + coming_s
         if spent_s < (LOAD_S if "numba" in sys.modules else IMPORT_S):
             return False
@@ -175,7 +189,7 @@ class _Kernel:
         return self._guarded(jitted)
 
     def _guarded(self, jitted: Any) -> Callable[..., Any]:
-        """Compiled code, mended where it can't be had for arguments of another type."""
+        """Compiled code; if compiling it for arguments of another type fails, `_mended`."""
 
         def call(*args: Any) -> Any:
             try:
@@ -242,7 +256,7 @@ class _Kernel:
         return self._plain
 
     def _dropped(self) -> bool:
-        """Whether what the cache has of this function could be deleted."""
+        """Whether this function's cache files could be deleted."""
         try:
             for index in self._indexes():
                 index.unlink()
@@ -328,7 +342,7 @@ def _failed_to_compile(jitted: Any, args: tuple[Any, ...], error: Exception) -> 
 
 
 def _say_if_elsewhere(folder: str | None) -> None:
-    """numba takes another folder without a word where it can't make the one that was asked for."""
+    """Say so where numba silently uses another folder because it can't make the one asked for."""
     asked = os.environ.get("NUMBA_CACHE_DIR")
     if asked and folder and not Path(folder).absolute().is_relative_to(Path(asked).absolute()):
         _say_once(f"NUMBA_CACHE_DIR={asked} can't be used: numba keeps kernels elsewhere")

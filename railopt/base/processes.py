@@ -1,12 +1,12 @@
-"""A child: a module of Python in a process of its own, killed at its time, within its memory.
+"""Run a Python module in a child process with a time limit and a memory limit.
 
-It is a subprocess, never a child of `multiprocessing`: workers of a cluster are daemonic, and
-those may have no such children.  It leads a session of its own, so that Ctrl-C at the terminal
-reaches its parent alone, and so that it is killed together with whatever it has started.
+It is a subprocess, not a child of `multiprocessing`, because workers of a cluster are daemonic and
+may not start such children.  It leads a session of its own, so that Ctrl-C at the terminal reaches
+the parent alone, and so that it is killed together with all that it has started.
 
-`ask` is for a child that is given one problem and answers in lines of JSON; they lie in a file, so
-that whatever was written before a crash, a kill or an interrupt survives, and whatever a library
-prints does no harm.  `start` is for one that its parent talks to.
+`ask` gives the child one problem and reads its answers, lines of JSON, from a file: what was
+written before a crash, a kill or an interrupt is kept, and what a library prints does no harm.
+`start` is for a child that its parent talks to.
 
 `python -m railopt.base.processes MEMORY MODULE ARGUMENT...` is the child: it limits its memory,
 then runs MODULE as `python -m MODULE ARGUMENT...` would.
@@ -94,7 +94,7 @@ def kill(child: subprocess.Popen[bytes]) -> int:
 
 
 def contain(line: list[str], log: Path, deadline: float) -> Ended:
-    """Run a command, what it prints into `log`, and kill it and its children at `deadline` (of
+    """Run a command, write what it prints to `log`, and kill it and its children at `deadline` (of
     time.monotonic).
     """
     interrupted = timed_out = False
@@ -151,8 +151,8 @@ def answers(path: str | os.PathLike[str]) -> Iterator[Callable[[Any], None]]:
 
 
 def _die_with_parent() -> None:
-    """Have this process killed when the one that started it ends, however it does; where there is
-    no such call (it is Linux's), it goes on.
+    """Have this process killed when its parent ends, in whatever way; does nothing where the call
+    is missing (it is Linux's).
     """
     parent = os.getppid()
     with contextlib.suppress(OSError, AttributeError):

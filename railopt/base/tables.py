@@ -24,8 +24,8 @@ LEAST = 8  # characters of a column that is made narrower
 
 
 def pick(columns: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Where the columns stand that `names` name, in their order; "gap" is "gap %", and case,
-    spaces, "-" and "_" make no difference.
+    """Indices of the columns that `names` lists, in that order; "gap" is "gap %", and case, spaces,
+    "-" and "_" make no difference.
     """
     places = {_plain(column): i for i, column in reversed(list(enumerate(columns)))}
     for name in names:
@@ -58,7 +58,7 @@ def lines(
 
 
 def _narrowed(widths: list[int], total: int) -> list[int]:
-    """The widest columns, one character at a time, until all fit or none can give more."""
+    """Narrow the widest columns, one character at a time, until all fit or none can shrink."""
     widths = list(widths)
     room = total - 2 * (len(widths) - 1)
     while sum(widths) > room and max(widths) > LEAST:
@@ -235,7 +235,7 @@ def _markdown(columns: Sequence[str], rows: Rows, title: str | None, left: Left)
 
 
 def _even(columns: Sequence[str], rows: Rows) -> Rows:
-    """The rows, if each has a cell a column."""
+    """The rows, if each has one cell per column."""
     for row in rows:
         if len(row) != len(columns):
             raise ValueError(f"a row of {len(row)} cells under {len(columns)} columns")

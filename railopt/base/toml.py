@@ -16,7 +16,7 @@ from railopt.base.units import quoted
 T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
-# a.b.c... of 64 parts: tomllib takes time with the square of their number
+# a.b.c... of 64 parts: tomllib's time grows with the square of their number
 _DEEP_KEY = re.compile(
     r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){64}"""
 )
@@ -27,7 +27,7 @@ def read(
 ) -> T:
     """Parse a TOML file of at most MAX_BYTES; every complaint begins with the file's name.
 
-    `parse` gets values of any TOML type: it checks them, `only` helps.
+    `parse` gets values of any TOML type and has to check them; `only` helps.
     """
     name = printable(source)
     place = source if isinstance(source, Traversable) else Path(source)

@@ -5,8 +5,8 @@ Inside railopt a size is an int of bytes, a rate an int of bytes per second, a t
 picoseconds or, where it is exact, a Fraction of seconds.  Nothing here passes through a float.
 
 A number is written as `12`, `-0.5`, `1e-3` or `1/3`, with at most MAX_CHARACTERS characters and an
-exponent of at most two digits, so that no text is dearer to read than it is long; what ends in an
-array fits int64.
+exponent of at most two digits, so that reading takes time in proportion to its length; what ends
+in an array fits int64.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def parse_bytes(text: str | int) -> int:
 def parse_rate(text: str | int) -> int:
     """`"400Gb/s"` -> 50_000_000_000 bytes per second.  Positive, whole, within int64.
 
-    An int is bytes per second; a text needs its unit, since 400 is hardly ever meant as bytes.
+    An int is bytes per second; a string needs its unit, since 400 rarely means bytes.
     """
     value = _whole(_parse(text, _RATES, "rate"), text, "rate", "bytes per second")
     if value <= 0:

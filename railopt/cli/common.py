@@ -12,15 +12,18 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from railopt.base.arrays import check_targets, kind_of
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS, Rows, lines, pick, render
-from railopt.base.units import MAX_CHARACTERS, parse_integer
+from railopt.base.units import MAX_CHARACTERS, format_time, parse_integer
 from railopt.cli.parsing import screen, wrapped
 from railopt.model import workloads
+from railopt.model.background import background_from, both_bound, left_by, rates_of, together
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
+from railopt.model.plan import Plan
 from railopt.model.running import PREFIX, running_job
 from railopt.model.tokens import Tokens
 from railopt.model.topology import describes_node
@@ -90,6 +93,53 @@ def add_fabric_arguments(parser: argparse.ArgumentParser, *, nic_per_gpu: bool =
         action="append",
         default=[],
         help="a NIC at a fraction of its rate, e.g. 3:5=0.5; 0 is dead; may be repeated",
+    )
+
+
+def add_background_argument(parser: argparse.ArgumentParser) -> None:
+    """--background."""
+    parser.add_argument(
+        "--background",
+        metavar="PLAN|LOAD",
+        help="what the NICs carry at the same time: a saved plan, "
+        "allreduce:size=1GiB,time=20ms,rails=0+1, or rates of NICs as in a fabric's .toml",
+    )
+
+
+def beside(args: argparse.Namespace, fabric: Fabric, demand: Traffic | Tokens) -> Fabric:
+    """What --background leaves of the fabric; says what it is."""
+    if args.background is None:
+        return fabric
+    other = background_from(args.background, fabric)
+    load = rates_of(fabric, other, demand.chunks("flow")) if isinstance(other, Plan) else other
+    try:
+        left = left_by(fabric, load)
+    except InputError as error:
+        raise InputError(f"--background {printable(args.background)}: {error}") from error
+    share = min(
+        Fraction(int(have), int(whole))
+        for now, healthy in ((left.tx, fabric.tx), (left.rx, fabric.rx))
+        for have, whole in zip(now.flat, healthy.flat, strict=True)
+        if whole
+    )
+    note(
+        f"times are on what {args.background} leaves of the NICs, at least {float(share):.1%} of "
+        f"each"
+    )
+    return left
+
+
+def say_both(args: argparse.Namespace, fabric: Fabric, plan: Plan) -> None:
+    """Beside a background that is a plan: when both are done, and before when no plan and it
+    are.
+    """
+    if args.background is None or kind_of(args.background) != "plan":
+        return
+    other = Plan.read(args.background)
+    both, bound = together(plan, other, fabric).makespan, both_bound(fabric, other, plan.chunks)
+    note(
+        f"this plan and {args.background} are both done after {format_time(both)}, no plan and it "
+        f"before {format_time(bound)}"
     )
 
 
@@ -414,6 +464,17 @@ def plan_given(name: str) -> Callable[[argparse.Namespace], str]:
         return "a plan, which has its own policy, chunks and fabric" if is_plan else ""
 
     return holds
+
+
+def check_folder(path: str | None, *, force: bool) -> None:
+    """Refuse a folder that holds something, before anything is computed; None is no folder."""
+    folder = None if path is None else Path(path)
+    if folder is None or not folder.exists():
+        return
+    if not (folder.is_dir() and (force or next(folder.iterdir(), None) is None)):
+        raise InputError(
+            f"{printable(path)} is there already: name an empty folder, or give --force"
+        )
 
 
 def print_json(data: Any) -> None:

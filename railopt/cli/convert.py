@@ -15,7 +15,8 @@ from railopt.model.workloads import trace_file
 
 EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything
 else is an nccl-tests alltoallv matrix.
-Plans (.npz) become .cm, or .et: Chakra execution traces, one file per NIC: NAME.0.et, NAME.1.et...
+Plans (.npz) become .cm, or .et: Chakra execution traces, one file per NIC: NAME.0.et, NAME.1.et...,
+and beside them what ASTRA-sim needs; NAME.md says how it is run.
 Fabrics: .toml (railopt) and .topo (htsim); the topology of one node (NCCL_TOPO_DUMP_FILE,
 nvidia-smi topo -m) becomes a fabric of --nodes such nodes.
 Of a routing trace with layer=all or step=all, each dispatch has a file: NAME.step-3.layer-2.csv...

@@ -12,6 +12,7 @@ import numpy as np
 from railopt.answers.outliers import outlier_lines, outliers
 from railopt.base.arrays import read_text, write_atomic
 from railopt.base.errors import CheckFailed, InputError, printable
+from railopt.base.units import format_rate
 from railopt.cli import common
 from railopt.model.fabric import Fabric
 from railopt.model.topology import MAX_BYTES, read_node
@@ -123,6 +124,10 @@ def _nccl(args: argparse.Namespace) -> int:
         made = with_speeds(read_text(args.topology, MAX_BYTES), printable(args.topology), nics)
     else:
         made = format_dump(fabric.node, rates, fabric.scaleup, fabric.devices)
+    unequal = np.flatnonzero(fabric.tx[args.node] != fabric.rx[args.node]).tolist()
+    if unequal:
+        names = ", ".join(fabric.nic_name(args.node, rail) for rail in unequal)
+        common.note(f"{names}: send and receive rates differ; NCCL has one speed, the lower")
     if args.output is not None:
         write_atomic(args.output, made.text, force=args.force)
         for said in made.lost:
@@ -156,6 +161,11 @@ def _show(args: argparse.Namespace) -> int:
     for text in outlier_lines(found, SHOWN):
         print(text)
     print(f"nodes: {fabric.nodes}, GPUs per node: {fabric.gpus}, rails: {fabric.rails}")
+    if fabric.leaves is not None:
+        one, count = fabric.leaves, fabric.leaves.count(fabric.nodes, fabric.rails)
+        below = f"{one.nodes} nodes x {one.rails} rails below each"
+        above = f"{one.uplinks} uplinks of {format_rate(one.rate)}, {one.way}"
+        print(f"leaves: {count}, {below}, {above}; plans count NICs, not uplinks")
     print("\n".join(drawn))
     if (fabric.tx != fabric.tx[args.node]).any() or (fabric.rx != fabric.rx[args.node]).any():
         host = f" ({fabric.hosts[args.node]})" if fabric.hosts else ""

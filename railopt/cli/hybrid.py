@@ -1,31 +1,87 @@
-"""`railopt hybrid`: which expert domains, which ratio, how much faster, and how sure."""
+"""`railopt hybrid`: experts or data across slow links: which domains, how much faster, how sure."""
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from railopt.base.arrays import read_npy, write_atomic
 from railopt.base.errors import InputError
-from railopt.base.units import Quantity, duration, format_bytes, format_time, parse_integer, rate
+from railopt.base.units import (
+    Quantity,
+    duration,
+    format_bytes,
+    format_time,
+    parse_integer,
+    parse_number,
+    percent,
+    rate,
+    size,
+)
 from railopt.cli import common
-from railopt.moe.hybrid import spec
+from railopt.cli.progress import stage
+from railopt.moe.hybrid import migrate, spec
 from railopt.moe.hybrid.answer import HybridAnswer, answer
+from railopt.moe.hybrid.domains import BlockTraffic, fabric_of, held, traffic
 
-EPILOG = """example:
+if TYPE_CHECKING:
+    from railopt.model.fabric import Fabric
+    from railopt.moe.hybrid.recorded import Followed, FollowedLayer
+
+EPILOG = """examples:
   railopt hybrid
   railopt hybrid spec.toml --figure latency.pdf --width column
-  railopt hybrid spec.toml --sizes 4,1 --json"""
+  railopt hybrid spec.toml --sizes 4,1 --json
+  railopt hybrid --nodes 4 --gpus 8 --link 5Gb/s --export domains/
+  railopt hybrid trace.npz --nodes 4 --gpus 8 --link 10Gb/s --model deepseek-v2-lite
+  railopt hybrid spec.toml --weights experts.npy --ratios 2,10,50
+
+SPEC.toml: gating is even; a fabric's nodes and GPUs are levels below those of the spec, a node's
+link all of its NICs.  TRACE: copies expert by expert, a node is a data centre.  "data": all tokens
+travel; "domains": HybridEP's, of the size that was best on the step before; then copies one by
+one: "fixed" on the step before the first scored one, "followed" on the step before each, "known" on
+the step itself; "bound" is what no copies beat, "regret" what following loses to knowing.
+--export writes domains.json (the experts of each GPU), experts.npz and dispatch.npz (traffic), and
+plan.npz for simulate and send: experts, dispatch and combine as stages; of a trace, the newest
+step, one of each per layer.  --weights: what compressed migration loses, as differences from the
+mean expert and without it."""
 
 
-IDLE = (common.Idle("force width title", without=["figure"]),)
+def _of_trace(args: argparse.Namespace) -> str:
+    return "a trace" if _is_trace(args.spec) else ""
+
+
+def _of_spec(args: argparse.Namespace) -> str:
+    return "" if _is_trace(args.spec) else "a spec: gating is even"
+
+
+def _is_trace(name: str | None) -> bool:
+    return name is not None and Path(name).suffix.lower() != ".toml"
+
+
+IDLE = (
+    common.Idle("sizes simulate figure weights", beside=[_of_trace]),
+    common.Idle("model top_k steps compression", beside=[_of_spec]),
+    common.Idle("width title", without=["figure"]),
+    common.Idle("force", without=["figure", "export"]),
+    common.Idle("policy chunk", without=["export"]),
+    common.Idle("ratios", without=["weights"]),
+    common.Idle("sizes simulate figure export", beside=["weights"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from railopt.policies import KNOWN, POLICIES
+
     parser.add_argument(
         "spec",
-        metavar="SPEC.toml",
+        metavar="SPEC.toml|TRACE",
         nargs="?",
         help="sizes or preset, levels, options (default: the bundled one, four data centres of "
-        "eight GPUs on 10 Gb/s)",
+        "eight GPUs on 10 Gb/s); or a routing trace, or generated routing",
     )
     parser.add_argument(
         "--sizes", help="evaluate these domain sizes, one per level, instead of searching, e.g. 4,1"
@@ -38,15 +94,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"what a block waits for, by domain size and ratio: {common.FORMATS_HELP}",
     )
+    recorded = parser.add_argument_group("trace")
+    recorded.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
+    recorded.add_argument(
+        "--top-k", type=common.positive, help="experts per token, for .pt and .npy"
+    )
+    recorded.add_argument(
+        "--steps", type=common.positive, help="last steps to score, at most (default 4)"
+    )
+    recorded.add_argument(
+        "--compression", help="how many times smaller copies travel (default 1; of a spec: its key)"
+    )
+    sent = parser.add_argument_group("export and migration")
+    sent.add_argument("--export", metavar="DIR", help="write domain map, traffic and plan (below)")
+    sent.add_argument(
+        "--policy",
+        choices=POLICIES,
+        metavar="POLICY",
+        help=f"policy of the plan's rails, one of {KNOWN} (default lpt)",
+    )
+    sent.add_argument("--chunk", help='largest chunk of the plan, or "flow" (default 1MiB)')
+    sent.add_argument(
+        "--weights",
+        metavar="FILE.npy",
+        help="expert weights [experts, ...]: error, bytes and time by compression ratio",
+    )
+    sent.add_argument("--ratios", help="compression ratios of --weights (default 1,2,5,10,20,50)")
     common.add_figure_arguments(parser)
     common.add_output_arguments(parser)
+    common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer, draw, print; the exit code."""
+    """Answer, draw, export, print; the exit code."""
     width = common.figure_width(args, "figure")
+    common.check_folder(args.export, force=args.force)
+    if _is_trace(args.spec):
+        return _run_trace(args)
+    fabric = common.fabric_from(args) if common.fabric_given(args) else None
+    inside = None if fabric is None else spec.levels_of(fabric)
+    question = spec.read(args.spec, inside)
+    if args.weights:
+        return _run_weights(args, question)
     sizes = None if args.sizes is None else _sizes(args.sizes)
-    found = answer(spec.read(args.spec), sizes, simulate=args.simulate)
+    found = answer(question, sizes, simulate=args.simulate)
+    if args.export:
+        fabric = fabric or fabric_of(found.stream)
+        sent = {"": traffic(found.stream, found.domains, fabric)}
+        _export(args, fabric, sent, {"experts": [held(found.stream, found.domains)]})
     if args.figure:
         from railopt.report.hybrid_figure import latency_figure
 
@@ -59,6 +154,91 @@ def run(args: argparse.Namespace) -> int:
         _print_domains(found, out)
         _print_parts(found, out)
         _print_what_if(found, out)
+    return 0
+
+
+def _run_trace(args: argparse.Namespace) -> int:
+    """Copies expert by expert on recorded routing."""
+    from railopt.moe.hybrid.recorded import TIMES, FollowQuestion, follow
+    from railopt.moe.routing.sources import trace_from
+
+    compression = parse_number(args.compression or 1, "compression")
+    steps = {} if args.steps is None else {"steps": args.steps}
+    question = FollowQuestion(args.model, compression, **steps)
+    fabric = common.fabric_from(args)
+    trace = trace_from(args.spec, ranks=fabric.nodes * fabric.gpus, top_k=args.top_k)
+    found = follow(trace, fabric, question, tell=stage)
+    if args.export:
+        _export_trace(args, found)
+    if args.format == "json":
+        common.print_json(found.as_dict())
+        return 0
+    rows = [_layer_cells(str(one.layer), one) for one in found.layers]
+    rows.append(_layer_cells("all", found.total))
+    columns = ["layer", *TIMES, "regret %", "copies"]
+    common.output_of(args).table(columns, rows)
+    open_ = found.scored * len(found.layers) - found.total.optimal
+    if open_:
+        common.note(f"{open_} choices of known may not be optimal: see bound")
+    return 0
+
+
+def _layer_cells(name: str, one: FollowedLayer) -> list[Any]:
+    from railopt.moe.hybrid.recorded import TIMES
+
+    times = [duration(getattr(one, time)) for time in TIMES]
+    return [name, *times, percent(one.regret), int(one.copies.sum())]
+
+
+def _export_trace(args: argparse.Namespace, found: Followed) -> None:
+    names = found.trace.layers.tolist()
+    sent = {f"{name}-": found.traffic(number) for number, name in enumerate(names)}
+    holds = found.placement.holds
+    experts = [[gpu.nonzero()[0].tolist() for gpu in layer] for layer in holds]
+    _export(args, found.fabric, sent, {"layers": names, "experts": experts})
+
+
+def _export(
+    args: argparse.Namespace,
+    fabric: Fabric,
+    sent: Mapping[str, BlockTraffic],
+    domains: Mapping[str, Any],
+) -> None:
+    """The files of --export, by their prefix; domains has experts [layer][GPU]."""
+    policy, chunk, folder = args.policy or "lpt", args.chunk or "1MiB", Path(args.export)
+    plans = {name: each.plan(fabric, policy, chunk) for name, each in sent.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / "domains.json", json.dumps(domains) + "\n", force=args.force)
+    for name, each in sent.items():
+        each.experts.save(folder / f"{name}experts.npz", force=args.force)
+        each.dispatch.save(folder / f"{name}dispatch.npz", force=args.force)
+        plans[name].save(folder / f"{name}plan.npz", force=args.force)
+    first = folder / f"{next(iter(sent))}plan.npz"
+    common.note(f"saved {folder}: railopt simulate {first}, railopt send {first}")
+
+
+def _run_weights(args: argparse.Namespace, question: spec.HybridQuestion) -> int:
+    """What compressed migration loses, and the time that it buys."""
+    words = common.listed(args.ratios or "1,2,5,10,20,50", "--ratios") or []
+    ratios = [parse_number(word, "compression ratio") for word in words]
+    rows = migrate.curve(read_npy(args.weights), ratios, question)
+    if args.format == "json":
+        common.print_json({"weights": args.weights, "rows": [row.as_dict() for row in rows]})
+        return 0
+    names = ["compression", "sent per expert", "error", "without the mean", "domains", "block"]
+    common.output_of(args).table(
+        names,
+        [
+            [
+                Quantity(f"{float(row.compression):g}", float(row.compression)),
+                size(row.sent_bytes),
+                *(Quantity(f"{error:.4f}", error) for error in (row.error, row.error_alone)),
+                ",".join(map(str, row.domains)),
+                duration(row.block),
+            ]
+            for row in rows
+        ],
+    )
     return 0
 
 

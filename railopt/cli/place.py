@@ -26,8 +26,9 @@ from railopt.cli.progress import stage
 if TYPE_CHECKING:
     from railopt.base.arrays import Bools
     from railopt.model.fabric import Fabric
-    from railopt.moe.assess import PlacementQuestion, PlacementReport
+    from railopt.moe.comparison import MovesCurve, PlacementReport
     from railopt.moe.presets import Preset
+    from railopt.moe.question import PlacementQuestion
     from railopt.moe.routing.window import Window
 
 EPILOG = """examples:
@@ -49,9 +50,11 @@ where tokens come from: those of the others are spread over the GPUs."""
 
 _SERVERS = ("sglang", "tensorrt_llm", "vllm", "vllm_ascend")
 IDLE = (
-    common.Idle("groups costs aim moves", beside=["planner!=replicate"]),
-    common.Idle("moves", without=["previous"]),
-    common.Idle("moves", beside=["active"]),
+    common.Idle("groups costs aim moves repair", beside=["planner!=replicate"]),
+    common.Idle("moves repair", without=["previous"]),
+    common.Idle("moves repair", beside=["active"]),
+    common.Idle("repair", beside=["aim"]),
+    common.Idle("repair", beside=["costs"]),
     common.Idle("move_weight decay", beside=["planner=contiguous"]),
     common.Idle("move_weight", beside=["planner=replicate"], without=["previous", "aim=time"]),
     common.Idle("rail_policy", without=["aim=link"]),
@@ -236,6 +239,13 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         help="with --previous: repair it with budgets of moves, and print moves against balance",
     )
     parser.add_argument(
+        "--repair",
+        metavar="HOW",
+        help="with --previous: change that placement alone, e.g. tolerance=1.05 (of the mean: what "
+        "the fullest GPU may have, default 1.02), stays=1.1 (a layer below is left as it is, "
+        "default 1.05) or moves=20 (per layer at most, for the best balance)",
+    )
+    parser.add_argument(
         "--vllm",
         metavar="FILE.json",
         help="write the placement as vLLM's initial expert map, a list per layer",
@@ -264,7 +274,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Place, save, print; the exit code."""
-    from railopt.moe.assess import compare
+    from railopt.moe.comparison import compare
     from railopt.moe.presets import preset
     from railopt.moe.routing.sources import trace_from
     from railopt.moe.routing.trace import TRAINING
@@ -308,41 +318,46 @@ def _question(
     args: argparse.Namespace, fabric: Fabric, experts: int, layers: int
 ) -> PlacementQuestion:
     """What the options ask."""
-    from railopt.moe.assess import PlacementQuestion
     from railopt.moe.placement.files import read_costs, read_location
     from railopt.moe.placement.naming import fabric_costs
+    from railopt.moe.placement.repair import FewMoves
+    from railopt.moe.question import (
+        ExpertRoom,
+        GpuNaming,
+        JobSize,
+        PlacementBefore,
+        PlacementQuestion,
+        StepChoice,
+    )
 
     nodes, gpus = fabric.nodes, fabric.gpus
-    costs = None
+    costs = previous = None
     if args.costs is not None:
         own = args.costs == "fabric"
         costs = fabric_costs(fabric) if own else read_costs(args.costs, nodes * gpus)
+    if args.previous is not None:
+        previous = read_location(args.previous, nodes, gpus, experts, layers)
     return PlacementQuestion(
         args.planner,
-        replicas=args.replicas,
-        even_slots=bool(_saved(args)),
-        memory=None if args.memory is None else parse_bytes(args.memory),
-        groups=1 if args.groups is None else args.groups,
-        previous=None
-        if args.previous is None
-        else read_location(args.previous, nodes, gpus, experts, layers),
+        ExpertRoom(
+            args.replicas,
+            even_slots=bool(_saved(args)),
+            memory=None if args.memory is None else parse_bytes(args.memory),
+            groups=1 if args.groups is None else args.groups,
+        ),
+        StepChoice(_window(args), args.held_out, args.rolling, args.iteration, args.evaluate),
+        PlacementBefore(
+            previous,
+            move_weight=1.0 if args.move_weight is None else args.move_weight,
+            few=None if args.repair is None else FewMoves.parse(args.repair, "--repair"),
+            curve=args.moves,
+        ),
+        JobSize(args.model or _dimensions(args), args.gpu_tflops * 1e12, args.tokens),
+        GpuNaming(costs, args.aim or "gpu", args.rail_policy or "equitable"),
         active=None if args.active is None else _active(args.active, nodes * gpus),
-        costs=costs,
-        aim=args.aim or "gpu",
-        rail_policy=args.rail_policy or "equitable",
-        limit_s=30.0 if args.limit is None else float(seconds(parse_time(args.limit))),
-        window=_window(args),
-        held_out=args.held_out,
-        rolling=args.rolling,
-        only=args.iteration,
-        evaluated_on=args.evaluate,
-        model=args.model or _dimensions(args),
-        gpu_flops=args.gpu_tflops * 1e12,
-        tokens=args.tokens,
         rule=args.rule,
         chunk=args.chunk,
-        move_weight=1.0 if args.move_weight is None else args.move_weight,
-        curve=args.moves,
+        limit_s=30.0 if args.limit is None else float(seconds(parse_time(args.limit))),
     )
 
 
@@ -409,7 +424,7 @@ def _save(args: argparse.Namespace, made: PlacementReport, layers: list[int]) ->
         from railopt.report.gantt import gantt
 
         lines = [side.timeline for side in made.sides.values()]
-        names = ("before:\nnothing overlaps", f"after: {made.planner},\ncopies sent ahead")
+        names = ("before:\nnothing overlaps", f"after: {made.question.planner},\ncopies sent ahead")
         width = common.figure_width(args, "gantt")
         figure = gantt(lines, names, title=common.title_of(args), width=width)
         common.save_drawing(args, "gantt", figure)
@@ -442,9 +457,9 @@ def _save(args: argparse.Namespace, made: PlacementReport, layers: list[int]) ->
 def _print(made: PlacementReport, out: common.Output) -> None:
     placement = made.placed.placement
     out.say(
-        f"{made.planner}: {int(placement.copies.sum())} copies of experts in {placement.layers} "
-        f"layers of {placement.experts}, at most {int(placement.holds.sum(axis=2).max())} per "
-        f"GPU and layer; model: {made.model}"
+        f"{made.question.planner}: {int(placement.copies.sum())} copies of experts in "
+        f"{placement.layers} layers of {placement.experts}, at most "
+        f"{int(placement.holds.sum(axis=2).max())} per GPU and layer; model: {made.model}"
     )
     for line in _steps(made):
         out.say(line)
@@ -460,26 +475,27 @@ def _print(made: PlacementReport, out: common.Output) -> None:
         )
     out.table(["max/mean of GPUs", "mean", "best step", "worst step", "worst layer"], _scores(made))
     for what, rows in _rows(made).items():
-        columns = [f"{what} on step {made.scored_on[-1]}", "before", "after", "gain"]
+        columns = [f"{what} on step {made.steps.scored_on[-1]}", "before", "after", "gain"]
         print()
         out.table(columns, rows, beside=True)
+    moves = made.moves
     out.say(
-        f"experts moved: {format_bytes(int(made.moved.bytes.sum()))} in all, "
-        f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes; {made.new_copies} new "
-        f"copies, at least {made.least_new_copies} for as many copies of each expert"
+        f"experts moved: {format_bytes(int(moves.traffic.bytes.sum()))} in all, "
+        f"{format_bytes(int(moves.traffic.node_matrix.sum()))} between nodes; {moves.new_copies} "
+        f"new copies, at least {moves.least_new_copies} for as many copies of each expert"
     )
-    if made.curve:
+    if made.curve is not None:
         columns = ["moves per layer", "moves", "at least", "max/mean", "worst layer"]
         print()
-        out.table(columns, _curve(made), beside=True)
-    if made.orphans:
+        out.table(columns, _curve(made.curve), beside=True)
+    if moves.orphans:
         out.say(
-            f"{made.orphans} experts were on no active GPU: they come from one that drains, or "
+            f"{moves.orphans} experts were on no active GPU: they come from one that drains, or "
             f"from storage, and their tokens are not in the row before"
         )
 
 
-def _curve(made: PlacementReport) -> list[list[str]]:
+def _curve(curve: MovesCurve) -> list[list[str]]:
     """Rows of moves against balance, on the loads that the plan sees."""
     return [
         [
@@ -489,7 +505,7 @@ def _curve(made: PlacementReport) -> list[list[str]]:
             f"{point.balance:.4f}",
             f"{point.worst:.4f}",
         ]
-        for point in made.curve
+        for point in curve.points
     ]
 
 
@@ -504,22 +520,23 @@ def _steps(made: PlacementReport) -> Iterator[str]:
     """What was planned on and scored on, in words."""
     from railopt.moe.assess import CHUNK
 
-    unit = made.records
-    if made.held_out and set(made.scored_on) <= set(made.seen):
-        plans = "a plan" if made.replans == 1 else f"{made.replans} plans, each"
+    steps = made.steps
+    unit, seen, scored_on = steps.records, steps.seen, steps.scored_on
+    if steps.held_out and set(scored_on) <= set(seen):
+        plans = "a plan" if steps.replans == 1 else f"{steps.replans} plans, each"
         yield (
-            f"scores: {len(made.scored_on)} {unit} ({_span(made.scored_on)}), by {plans} on the "
-            f"steps before; this placement: planned on {len(made.seen)} ({_span(made.seen)})"
+            f"scores: {len(scored_on)} {unit} ({_span(scored_on)}), by {plans} on the "
+            f"steps before; this placement: planned on {len(seen)} ({_span(seen)})"
         )
     else:
-        apart = "which it did not see" if made.held_out else "the same: nothing was held out"
-        what = unit.removesuffix("s") if len(made.seen) == 1 else unit
+        apart = "which it did not see" if steps.held_out else "the same: nothing was held out"
+        what = unit.removesuffix("s") if len(seen) == 1 else unit
         yield (
-            f"planned on {len(made.seen)} {what} ({_span(made.seen)}), scored on "
-            f"{len(made.scored_on)} ({_span(made.scored_on)}), {apart}"
+            f"planned on {len(seen)} {what} ({_span(seen)}), scored on "
+            f"{len(scored_on)} ({_span(scored_on)}), {apart}"
         )
-    if made.decay < 1:
-        yield f"a step weighs {made.decay:g} times the one after it"
+    if steps.decay < 1:
+        yield f"a step weighs {steps.decay:g} times the one after it"
     if made.assumed is not None:
         yield (
             f"assumed: room for {made.assumed.slots} experts per GPU and layer, "
@@ -527,15 +544,14 @@ def _steps(made: PlacementReport) -> Iterator[str]:
             f"--memory says otherwise"
         )
     placed = int(made.placed.placement.copies.sum(axis=1).max())
-    if made.asked is not None and placed > made.asked:
-        yield (
-            f"{made.asked} replicas per layer asked, {placed} placed: the same number on every GPU"
-        )
+    asked, groups = made.question.room.replicas, made.question.room.groups
+    if asked is not None and placed > asked:
+        yield (f"{asked} replicas per layer asked, {placed} placed: the same number on every GPU")
     if isinstance(made.chunk, int) and made.chunk > CHUNK:  # not asked for
         yield f"links in chunks of {format_bytes(made.chunk)}: smaller ones would be millions"
-    kept = made.placed.placement.layers_keeping(made.groups)
+    kept = made.placed.placement.layers_keeping(groups)
     layers = made.placed.placement.layers
-    if made.groups > 1 and kept < layers:
+    if groups > 1 and kept < layers:
         yield f"expert groups stay on one node each in {kept} of {layers} layers: {GROUPS}"
 
 
@@ -549,7 +565,7 @@ def _scores(made: PlacementReport) -> list[list[str]]:
     names = {
         "before": "before",
         "eplb": f"eplb, {made.eplb_replicas} replicas{split}",
-        "after": made.planner,
+        "after": made.question.planner,
     }
     return [
         [label, *(f"{value:.3f}" for value in (score.mean, *score.steps, score.worst))]
@@ -575,7 +591,7 @@ def _rows(made: PlacementReport) -> dict[str, list[list[str]]]:
         (old, slow), (new, fast) = before.links[name], after.links[name]
         volumes.append(row(f"busiest NIC, {name}", old, new, size))
         times.append(row(f"dispatch, {name}", slow, fast, duration))
-    if made.timed:
+    if made.steps.timed:
         start, end = (seconds(side.timeline.total_ps) for side in (before, after))
         times.append(row("iteration", start, end, duration))
     return {"bytes": volumes, "time": times}

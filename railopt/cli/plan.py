@@ -15,7 +15,8 @@ from railopt.symbolic.applies import warnings_for
 EPILOG = """example:
   railopt plan moe:skew=0.8,seed=1 --nodes 8 --rails 8 --chunk 256KiB --policy lpt -o plan.npz
   railopt plan matrix.txt --fabric fabric.toml --chunk flow --policy equitable -o plan.npz
-  railopt plan moe:skew=0.8,seed=1 --policy spill --scale-up in-time"""
+  railopt plan moe:skew=0.8,seed=1 --policy spill --scale-up in-time
+  railopt plan moe:seed=2 --policy spill --background plan.npz -o second.npz"""
 
 
 IDLE = (common.Idle("force", without=["output"]),)
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
     )
+    common.add_background_argument(parser)
     common.add_output_arguments(parser)
     common.add_fabric_arguments(parser)
 
@@ -51,8 +53,9 @@ def run(args: argparse.Namespace) -> int:
     check_suffix(args.output, "plan")
     check_targets(args.output, force=args.force)
     fabric = common.fabric_from(args)
-    chunks = common.demand_from(args.traffic, fabric).chunks(args.chunk)
-    made = plan(fabric, chunks, args.policy, seed=args.seed, scale_up=args.scale_up)
+    demand = common.demand_from(args.traffic, fabric)
+    chunks, left = demand.chunks(args.chunk), common.beside(args, fabric, demand)
+    made = plan(left, chunks, args.policy, seed=args.seed, scale_up=args.scale_up)
     if args.output:
         made.save(args.output, force=args.force)
     report = gap(made, limit_s=0)
@@ -81,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
         if args.scale_up == "in-time":
             cells["time with scale-up"] = duration(made.time_with_scaleup)
         common.output_of(args).table(list(cells), [list(cells.values())], more=MORE)
-    for line in warnings_for(fabric, args.policy):
+    common.say_both(args, fabric, made)
+    for line in warnings_for(left, args.policy):
         common.note(f"warning: {line}")
     if args.output:
         common.note(f"saved {args.output}")

@@ -45,6 +45,7 @@ from railopt.schedule.compact import GoOn
 from railopt.schedule.model import least, modelled
 from railopt.schedule.rates import pair_rates
 from railopt.schedule.synthesis import MANY
+from railopt.schedule.value import require_two_levels
 from railopt.solver.epochs.exchange import ChunkExchange
 from railopt.solver.epochs.process import NAMES
 
@@ -143,7 +144,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit",
         metavar="SECONDS",
         help=f"compact of {MANY} servers or more: search for stages so long (default: to the end), "
-        "then send what is left as spreadout does; --optimum: default 1min",
+        "then send what is left as spreadout does; reading the traffic and writing the stages take "
+        "their own time; --optimum: default 1min",
     )
     parser.add_argument(
         "--links",
@@ -317,8 +319,9 @@ def _costs(args: argparse.Namespace) -> list[ScheduleCost]:
     made_for = common.fabric_from(args)
     kinds = list(KINDS) if args.compare else [args.kind or "compact"]
     go_on = _until(None if args.limit is None else float(seconds(parse_time(args.limit))))
-    _say_long(made_for.nodes, kinds, args.limit)
     traffic = common.traffic_from(args.traffic, made_for)
+    require_two_levels(made_for, traffic)
+    _say_long(made_for.nodes, kinds, args.limit)
     links = _links(args, made_for)
     if args.compare:
         return compare(made_for, traffic, links=links, go_on=go_on)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from railopt.base.arrays import check_targets, kind_of
 from railopt.base.errors import InputError
@@ -18,6 +21,7 @@ from railopt.base.units import (
     size,
 )
 from railopt.cli import common
+from railopt.model.background import background_from, together
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
@@ -35,9 +39,10 @@ from railopt.sim import (
     simulate_replanned,
 )
 from railopt.sim.assumptions import ROCE_INCAST, SCALE_UP, STAGES
-from railopt.sim.direct import balancer_named
+from railopt.sim.balancers import balancer_named
 from railopt.sim.export import check_export, export_htsim
 from railopt.sim.perfetto import save_trace
+from railopt.sim.run import hashes
 from railopt.sim.summary import summary
 
 EPILOG = """examples:
@@ -46,11 +51,15 @@ EPILOG = """examples:
   railopt simulate moe:skew=0.8 --policy lpt --chunk 1MiB --fault 200us:3:5=0
   railopt simulate moe:skew=0.8 --fault 200us:3:5=0 --replan --timeline fault.svg
   railopt simulate routing:ragged=0.3 --policy own-nic --scale-up before
+  railopt simulate plan.npz --background other.npz              two collectives at once
   railopt simulate zipf:skew=0 --balancer ecmp --packets --export htsim/
 
 algbw and busbw are nccl-tests' (all-to-all, bytes between nodes of the busiest rank).
 exit codes: 0 done, 1 bad input, 2 chunks can't be delivered (as in the third example, which
 does not plan again), 130 interrupted"""
+
+
+BOTH = {"of it, this plan": "first_ps", "of it, background": "second_ps"}
 
 
 def _traced(args: argparse.Namespace) -> str:
@@ -73,10 +82,12 @@ def _draws_nothing(args: argparse.Namespace) -> str:
 
 IDLE = (
     common.Idle(
-        f"policy chunk balancer seed {' '.join(common.FABRIC_FLAGS)}",
+        f"policy chunk balancer {' '.join(common.FABRIC_FLAGS)}",
         beside=[common.plan_given("what")],
     ),
     common.Idle("stages", beside=[_traffic]),
+    common.Idle("background", beside=["balancer"]),
+    common.Idle("replan export", beside=["background"]),
     common.Idle("policy chunk scale_up", beside=["balancer"]),
     common.Idle("seed", beside=[_draws_nothing]),
     common.Idle("force", without=["timeline", "export"]),
@@ -105,8 +116,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed",
         type=common.integer,
-        help="random seed of hashed and random choices, and of the ties of lpt",
+        help="random seed of hashed and random choices of links, and of the ties of lpt",
     )
+    common.add_background_argument(parser)
     common.add_fabric_arguments(parser)
     _add_assumptions(parser)
     parser.add_argument(
@@ -205,6 +217,10 @@ def run(args: argparse.Namespace) -> int:
             save_figure(figure, args.timeline, force=args.force)
         common.note(f"wrote {args.timeline}")
     found = {**setting, **summary(timeline, what), **replans}
+    if first := found.pop("first_chunks", 0):
+        found["first_ps"], found["second_ps"] = (
+            int(part.max(initial=0)) for part in np.split(timeline.chunk_ps, [first])
+        )
     if replans:
         for name in ("staged", "passed_on", "scale_up_ps"):
             found.pop(name, None)  # of the first plan alone
@@ -237,10 +253,10 @@ def _simulated(
             what, faults, assumptions=assumed, after_ps=after_ps, seed=args.seed
         )
         return ran.timeline, {"replans": [replan._asdict() for replan in ran.replans]}
-    direct: dict[str, Any] = {}
+    given: dict[str, Any] = {"seed": args.seed} if hashes(fabric) else {}
     if isinstance(what, Traffic):
-        direct = {"fabric": fabric, "balancer": args.balancer, "seed": args.seed}
-    timeline = simulate(what, **direct, assumptions=assumed, faults=faults, partial=True)
+        given = {"fabric": fabric, "balancer": args.balancer, "seed": args.seed}
+    timeline = simulate(what, **given, assumptions=assumed, faults=faults, partial=True)
     return timeline, {}
 
 
@@ -266,15 +282,34 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
         stored = Plan.read(args.what)
         if stored.stage is None and args.stages:
             common.refuse_idle("stages", f"with {args.what}, a plan without stages")
-        return stored, stored.fabric, {"plan": args.what, "policy": stored.policy}
+        if args.seed is not None and not hashes(stored.fabric):
+            common.refuse_idle("seed", f"with {args.what}, a plan whose links are not hashed")
+        named = {"plan": args.what, "policy": stored.policy}
+        if args.background is None:
+            return stored, stored.fabric, named
+        other = background_from(args.background, stored.fabric)
+        if not isinstance(other, Plan):
+            common.refuse_idle("background", f"with {args.what}, a plan, but to name another plan")
+        return _both(stored, other, other.fabric, named)
     fabric = common.fabric_from(args)
     if args.balancer:
         direct = common.traffic_from(args.what, fabric)
         return direct, fabric, {"traffic": args.what, "balancer": args.balancer}
     policy, chunk = args.policy or "lpt", args.chunk or "1MiB"
-    chunks = common.demand_from(args.what, fabric).chunks(chunk)
+    demand = common.demand_from(args.what, fabric)
+    left = common.beside(args, fabric, demand)
+    made = plan(left, demand.chunks(chunk), policy, seed=args.seed)
     setting = {"traffic": args.what, "policy": policy, "chunk": chunk}
-    return plan(fabric, chunks, policy, seed=args.seed), fabric, setting
+    if args.background is not None and kind_of(args.background) == "plan":
+        return _both(made, Plan.read(args.background), fabric, setting)
+    return made, left, setting
+
+
+def _both(
+    plan: Plan, other: Plan, fabric: Fabric, setting: dict[str, Any]
+) -> tuple[Plan, Fabric, dict[str, Any]]:
+    """Two plans at once; `first_chunks` are those of the first."""
+    return together(plan, other, fabric), fabric, {**setting, "first_chunks": len(plan.chunks)}
 
 
 def _print(summary: dict[str, Any], out: common.Output) -> None:
@@ -297,6 +332,7 @@ def _print(summary: dict[str, Any], out: common.Output) -> None:
     over = summary["over_bound"]
     rows += [
         ["last delivered" if summary["stuck"] else "completion", time(summary["completion_ps"])],
+        *([name, time(summary[key])] for name, key in BOTH.items() if key in summary),
         ["bound by port loads", time(summary["bound_ps"])],
         ["above it, %", "-" if over is None else Quantity(f"{over:.2%}"[:-1], 100 * over)],
         ["bound of any plan", time(summary["any_plan_bound_ps"])],
@@ -315,6 +351,9 @@ def _print(summary: dict[str, Any], out: common.Output) -> None:
             ["passed on in nodes", size(summary["passed_on"])],
             ["busiest scale-up", time(summary["scale_up_ps"])],
         ]
+    if "uplinks" in summary:
+        cut = summary["uplinks"]
+        rows.append([f"uplinks, group {cut['group']}", duration(Fraction(cut["bound"]))])
     rows += [["planned again", _replan_text(replan)] for replan in summary.get("replans", [])]
     if summary["stuck"]:
         rows.append(

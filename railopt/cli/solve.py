@@ -30,7 +30,9 @@ missing, crashed, hung or returned nonsense, 130 interrupted (the best so far is
 
 
 IDLE = (
-    common.Idle(f"chunk {' '.join(common.FABRIC_FLAGS)}", beside=[common.plan_given("traffic")]),
+    common.Idle(
+        f"chunk background {' '.join(common.FABRIC_FLAGS)}", beside=[common.plan_given("traffic")]
+    ),
     common.Idle(
         "backend limit seed format", beside=["write_model"], without=["output", "certificate"]
     ),
@@ -67,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the integer program for other solvers; solves only if -o or --certificate is "
         "given too",
     )
+    common.add_background_argument(parser)
     common.add_output_arguments(parser)
     common.add_fabric_arguments(parser)
 
@@ -137,4 +140,5 @@ def _problem(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
         return plan.fabric, plan.chunks
     fabric = common.fabric_from(args)
     stage("traffic")
-    return fabric, common.demand_from(args.traffic, fabric).chunks(args.chunk or "1MiB")
+    demand = common.demand_from(args.traffic, fabric)
+    return common.beside(args, fabric, demand), demand.chunks(args.chunk or "1MiB")

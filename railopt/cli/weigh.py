@@ -7,7 +7,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from railopt.base.errors import InputError
 from railopt.base.units import PS_PER_S, Quantity, duration
 from railopt.cli import common
 from railopt.cli.progress import stage
@@ -83,9 +82,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.weigh import MECHANISMS, WeighQuestion, weigh
 
     width = common.figure_width(args, "figure")
-    folder = Path(args.certificate) if args.certificate else None
-    if folder and folder.exists() and not (folder.is_dir() and (args.force or _empty(folder))):
-        raise InputError(f"{folder} is there already: name an empty folder, or give --force")
+    common.check_folder(args.certificate, force=args.force)
     question = WeighQuestion(
         order=common.listed(args.order, "--order") or None,
         each_alone=args.each_alone,
@@ -103,20 +100,15 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         common.print_json(found.as_dict())
     else:
-        columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
-        common.output_of(args).table(columns, _rows(found), left=2)
+        print_weighed(found, common.output_of(args))
     if args.figure:
         from railopt.report.waterfall import waterfall
 
         title = common.title_of(args, f"{args.trace}: what each mechanism is worth")
         common.save_drawing(args, "figure", waterfall(found, title, width=width))
-    if folder:
-        _save_certificates(found, folder, force=args.force)
+    if args.certificate:
+        _save_certificates(found, Path(args.certificate), force=args.force)
     return 0
-
-
-def _empty(folder: Path) -> bool:
-    return next(folder.iterdir(), None) is None
 
 
 def _save_certificates(found: Weighed, folder: Path, *, force: bool) -> None:
@@ -128,14 +120,17 @@ def _save_certificates(found: Weighed, folder: Path, *, force: bool) -> None:
     common.note(f"saved {len(made)} certificates: railopt check {folder}/*.json")
 
 
+def print_weighed(found: Weighed, out: common.Output, *, beside: bool = False) -> None:
+    """The table of all mechanisms."""
+    columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
+    out.table(columns, _rows(found), left=2, beside=beside)
+    if found.weakness:
+        out.say(f"\n{found.weakness}")
+
+
 def _rows(found: Weighed) -> list[list[str | Quantity]]:
     """A row per mechanism, and what nothing beats."""
-    rows: list[list[str | Quantity]] = []
-    before = found.rows[0]
-    for row in found.rows:
-        rows.append(_cells(row, before, found.each_alone))
-        if row.kept and not found.each_alone:
-            before = row
+    rows = [_cells(row, before, found.each_alone) for row, before in found.beside()]
     least = [_time(found.exchange_bound_ps), "", "", _time(found.iteration_bound_ps), ""]
     return [*rows, ["nothing beats", "any placement in the slots", *least]]
 

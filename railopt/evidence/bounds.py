@@ -12,6 +12,7 @@ Witnesses are the dicts of `certificate.py`:
                  p_N + p_{N+1} (k = 1, l = N + 1).  Haouari, Gharbi, Jemmali (2006)
     count        the same idea for rails of different speed: in less than T a rail takes at most the
                  number of the smallest of the l largest chunks that fit; together fewer than l
+    leaf         what leaves or enters a group of nodes crosses the links above its leaves
 
 Sizes are bytes, speeds bytes per second (0 = dead), bounds Fractions of seconds.
 """
@@ -20,13 +21,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from railopt.base.arrays import Floats, Int32s, Ints, total
+from railopt.base.arrays import Array, Floats, Ints, by_key, total
 from railopt.base.errors import Infeasible
 from railopt.base.kernels import kernel
 from railopt.model.chunks import Chunks
@@ -141,7 +142,7 @@ def local_bound(sizes: Ints, speeds: Sequence[int]) -> tuple[Fraction, Witness]:
 
 
 def counted_times(sizes: Ints, live: Sequence[int]) -> Floats:
-    """About what `count` finds for one job, two, and so on up to four a rail."""
+    """About what `count` finds for one job, two, and so on, up to four per rail."""
     speeds = np.array(live, np.float64)
     found = np.zeros(min(len(sizes), 4 * len(live)))
     for jobs in range(1, len(found) + 1):
@@ -167,6 +168,7 @@ def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
     is at most all bytes and m - 1 times p.
     """
     best, largest = Bound(Fraction(0), 0, "send", {"kind": "average"}), dict[str, Ints]()
+    grouped: dict[str, list[Ints]] = {}
     for side, node, mean, beyond in _by_load(fabric, chunks):
         if mean + beyond * chunks.largest <= best.value:
             continue
@@ -174,16 +176,77 @@ def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
             largest = largest or {side: _largest(fabric, chunks, side) for side in SIDES}
             if mean + beyond * int(largest[side][node]) <= best.value:
                 continue
-        value, witness = local_bound(
-            node_sizes(fabric, chunks, side, node), fabric.rates(side)[node].tolist()
-        )
+            if side not in grouped:
+                grouped[side] = _by_node(chunks, side)
+            sizes = np.sort(grouped[side][node])[::-1]
+        else:
+            sizes = node_sizes(fabric, chunks, side, node)
+        value, witness = local_bound(sizes, fabric.rates(side)[node].tolist())
         if value > best.value:
             best = Bound(value, node, side, witness)
     return best
 
 
-def _ends(chunks: Chunks, side: str) -> Int32s:
+@dataclass(frozen=True)
+class LeafCut:
+    """No plan is faster than `value` seconds: `bytes` leave (`side` "send") or enter ("recv") the
+    nodes of leaf group `group`, and its links to the tier above carry `capacity` bytes per second.
+    """
+
+    group: int
+    side: str
+    bytes: int
+    capacity: int
+
+    @property
+    def value(self) -> Fraction:
+        return Fraction(self.bytes, self.capacity) if self.bytes else Fraction(0)
+
+    @property
+    def witness(self) -> Witness:
+        """For a certificate of kind "leaves"."""
+        return {"kind": "leaf", "group": self.group, "side": self.side}
+
+    def as_dict(self) -> Witness:
+        """JSON values; the bound in seconds as "p/q"."""
+        return {**asdict(self), "bound": str(self.value)}
+
+
+def uplink_bound(fabric: Fabric, demand: Ints) -> LeafCut | None:
+    """The cut between a leaf group and the rest that takes longest, for `demand` bytes [node,
+    node]; None without leaves, or with one group.
+
+    A plan chooses rails, so the cut is of all leaves of the group: each carries no more than its
+    links, nor than the group's NICs below it.
+    """
+    leaves = fabric.leaves
+    if leaves is None or leaves.groups(fabric.nodes) == 1:
+        return None
+    group = np.arange(fabric.nodes) // leaves.nodes
+    away = np.where(group[:, None] == group, 0, demand)
+    starts = np.arange(0, fabric.rails, leaves.rails)
+    found = []
+    for side, axis in (("send", 1), ("recv", 0)):
+        below = np.add.reduceat(fabric.rates(side), starts, axis=1)
+        for each in range(leaves.groups(fabric.nodes)):
+            mine = group == each
+            carried = total(away.sum(axis=axis)[mine])
+            capacity = sum(min(leaves.capacity, total(leaf)) for leaf in below[mine].T)
+            found.append(LeafCut(each, side, carried, capacity))
+    if any(cut.bytes and not cut.capacity for cut in found):
+        raise Infeasible(ALL_DEAD)
+    return max(found, key=lambda cut: cut.value)
+
+
+def _ends(chunks: Chunks, side: str) -> Array:
     return chunks.src if side == "send" else chunks.dst
+
+
+def _by_node(chunks: Chunks, side: str) -> list[Ints]:
+    """The sizes of what each node sends or receives: one pass, where many nodes are asked for."""
+    ends = _ends(chunks, side)
+    until = np.cumsum(np.bincount(ends, minlength=chunks.nodes))
+    return np.split(chunks.size[by_key(ends)], until[:-1])
 
 
 def _largest(fabric: Fabric, chunks: Chunks, side: str) -> Ints:

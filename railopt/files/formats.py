@@ -88,7 +88,7 @@ def _entry(text: str, where: str) -> int:
 
 
 def check_ranks(matrix: Ints) -> None:
-    """Refuse to write a matrix of more GPUs than one is read of."""
+    """Refuse to write a matrix of more GPUs than `parse_matrix` reads."""
     if len(matrix) > MAX_RANKS:
         raise InputError(
             f"a matrix of {len(matrix)} GPUs: text and .npy have at most {MAX_RANKS}, railopt's "
@@ -134,7 +134,7 @@ def format_cm(nodes: int, connections: Iterable[Connection]) -> str:
 
 
 def check_connections(sizes: Ints) -> None:
-    """Refuse flows of these bytes that are too many for a `.cm`, before one is made."""
+    """Refuse flows of these bytes if they are too many for a `.cm`, before any is made."""
     if int((sizes // INT32_MAX + 1).sum()) > MAX_CONNECTIONS:
         raise InputError(
             f"a .cm of more than {MAX_CONNECTIONS} connections of at most 2 GiB: use larger chunks "

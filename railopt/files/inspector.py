@@ -92,9 +92,9 @@ class Operations(NamedTuple):
     communicator, rank, kind, peer, number, size  int64: position in `communicators`, rank and peer
                 in it, position in KINDS, sequence number, bytes
     hosts       of each process
-    collectives, dropped, foreign  operations that are no Send or Recv, that Inspector did not write
-                for want of room, and lines that are no operation
-    doubled     operations that stood there twice, with the same contents: counted once
+    collectives, dropped, foreign  collectives, operations that Inspector dropped for lack
+                of room, and lines that are no operation
+    doubled     operations that were there twice with the same contents; counted once
     """
 
     communicator: Ints

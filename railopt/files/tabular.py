@@ -36,7 +36,7 @@ _TRIPLES = re.compile(r"(?:[0-9]{1,18},[0-9]{1,18},[0-9]{1,18}\n)*+")
 
 def parse_csv(text: str, ranks: int, name: str = "traffic") -> Ints:
     """Text of a CSV, square or in long form -> int64 [ranks, ranks] if it is in long form, else
-    as large as it is.
+    of its own size.
     """
     if text.count("\n") + text.count("\r") > 2 * MAX_ROWS:
         raise FormatError(f"{name}: more than {MAX_ROWS} rows; add up the rows of a pair first")
@@ -180,7 +180,7 @@ def _bytes(cell: str, where: str) -> int:
 
 
 def check_labels(above: Sequence[str] | None, left: Sequence[str] | None, name: str) -> None:
-    """Refuse labels that count otherwise than 0, 1, 2, ... or that differ between the sides."""
+    """Refuse numeric labels other than 0, 1, 2, ... and labels that differ between the sides."""
     for labels, side in ((above, "columns"), (left, "rows")):
         if labels and all(re.fullmatch(r"[0-9]{1,18}", label, re.ASCII) for label in labels):
             odd = [i for i, label in enumerate(labels) if int(label) != i]
@@ -238,8 +238,8 @@ def scatter(src: Ints, dst: Ints, size: Ints, ranks: int) -> Ints:
 
 
 def plain(given: Any, ranks: int) -> Array:
-    """What numpy makes of it; a DataFrame (square or in long form, labels checked) and a tensor on
-    a device, with a gradient or of negatives too.  Neither pandas nor torch is imported.
+    """As a numpy array; takes DataFrames (square or in long form, labels checked) and tensors, also
+    on a device, with a gradient or with a negative bit.  Neither pandas nor torch is imported.
     """
     if hasattr(given, "columns") and hasattr(given, "to_numpy"):
         return _from_frame(given, ranks)

@@ -41,12 +41,14 @@ from railopt.base.units import (
 )
 from railopt.files.formats import format_topo, parse_topo
 from railopt.model.inside import Inside, toml_rate
+from railopt.model.leaves import Leaves
 from railopt.model.topology import Node, describes_node, read_node
 
 MAX_NODES, MAX_RAILS, MAX_GPUS = 1 << 20, 1 << 12, 1 << 12
 MAX_NICS = 1 << 22
 SIDES = ("send", "recv")
-KEYS = {"nodes", "rails", "gpus", "link", "scaleup", "latency", "spine", "nic", "inside"} | {
+KEYS = {"nodes", "rails", "gpus", "link", "scaleup", "latency", "spine", "leaves", "nic"} | {
+    "inside",
     "hosts",
     "devices",
 }
@@ -82,6 +84,8 @@ class Fabric(Value):
     inside      which NICs belong to which GPU, or None for the usual order (`node` has it then)
     hosts       names of the nodes, in order, or none; no part of what makes two fabrics equal
     devices     names of the NICs of a node, in rail order, or none; the same
+    leaves      the switches that rails span and the links above them, or None where every rail is
+                one switch; policies and solvers plan NICs and don't count these links
     """
 
     nodes: int
@@ -95,6 +99,7 @@ class Fabric(Value):
     inside: Inside | None = None
     hosts: tuple[str, ...] = field(default=(), repr=False)
     devices: tuple[str, ...] = field(default=(), repr=False)
+    leaves: Leaves | None = None
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -134,11 +139,36 @@ class Fabric(Value):
             )
         for name, count in (("hosts", self.nodes), ("devices", self.rails)):
             object.__setattr__(self, name, _names(getattr(self, name), name, count))
+        self._check_leaves()
+
+    def _check_leaves(self) -> None:
+        leaves = self.leaves
+        if leaves is None:
+            return
+        if not isinstance(leaves, Leaves):
+            raise InputError(f"leaves = {quoted(leaves)}: expected Leaves or None")
+        if self.spine is not None:
+            raise InputError("a spine beside leaves, which have uplinks of their own: give one")
+        if leaves.nodes > self.nodes or leaves.rails > self.rails:
+            raise InputError(
+                f"leaves of {leaves.nodes} nodes and {leaves.rails} rails: the fabric has "
+                f"{self.nodes} and {self.rails}"
+            )
 
     @cached_property
     def node(self) -> Inside:
         """The inside of every node: as given, or GPUs and NICs in their usual order."""
         return self.inside or Inside.usual(self.gpus, self.rails)
+
+    @cached_property
+    def tier(self) -> Leaves:
+        """The switches that direct traffic crosses: the leaves, or a switch per rail under the
+        spine, of full bisection where none is given.
+        """
+        if self.leaves is not None:
+            return self.leaves
+        spine = self.spine or Spine(self.nodes, int(max(self.tx.max(), self.rx.max())))
+        return Leaves(self.nodes, spine.uplinks, spine.rate)
 
     @classmethod
     def uniform(
@@ -236,6 +266,7 @@ class Fabric(Value):
             None if self.spine is None else {"uplinks": self.spine.uplinks, "rate": self.spine.rate}
         )
         inside = {} if self.inside is None else {"inside": self.inside.as_dict()}
+        leaves = {} if self.leaves is None else {"leaves": self.leaves.as_dict()}
         return {
             "nodes": self.nodes,
             "rails": self.rails,
@@ -244,13 +275,15 @@ class Fabric(Value):
             "latency_ps": self.latency_ps,
             "spine": spine,
             **inside,
+            **leaves,
         }
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], tx: Array, rx: Array) -> Fabric:
         """The fabric whose `header()` and rates these are."""
-        known = {f.name for f in fields(cls)} - {"tx", "rx", "inside", "hosts", "devices"}
-        if not isinstance(header, Mapping) or set(header) - {"inside"} != known:
+        perhaps = {"inside", "leaves"}
+        known = {f.name for f in fields(cls)} - {"tx", "rx", "hosts", "devices"} - perhaps
+        if not isinstance(header, Mapping) or set(header) - perhaps != known:
             raise FormatError(
                 f"a fabric header of {quoted(header)}, expected the keys {sorted(known)}"
             )
@@ -259,7 +292,9 @@ class Fabric(Value):
             if not isinstance(spine, Mapping) or set(spine) != {"uplinks", "rate"}:
                 raise FormatError(f"a spine of {quoted(spine)}, expected uplinks and rate")
             spine = Spine(**spine)
-        made = cls(**{**header, "spine": spine, "inside": None}, tx=tx, rx=rx)
+        leaves = Leaves.from_dict(header["leaves"]) if "leaves" in header else None
+        given = {**header, "spine": spine, "leaves": leaves, "inside": None}
+        made = cls(**given, tx=tx, rx=rx)
         inside = header.get("inside")
         if inside is None:
             return made
@@ -290,7 +325,7 @@ class Fabric(Value):
     @classmethod
     def from_toml(cls, data: Mapping[str, Any]) -> Fabric:
         """Build from parsed TOML: nodes, rails, link, and optionally gpus, scaleup, latency,
-        hosts, devices, [spine], [inside], [[nic]].
+        hosts, devices, [spine], [leaves], [inside], [[nic]].
         """
         toml.only(data, KEYS, "fabric")
         for key in ("nodes", "rails", "link"):
@@ -328,7 +363,8 @@ class Fabric(Value):
         for nic in nics:
             fabric._set_nic(nic, tx, rx)
         names = {name: data.get(name, ()) for name in ("hosts", "devices")}
-        return replace(fabric, tx=tx, rx=rx, **names)
+        leaves = _leaves(data["leaves"], link) if "leaves" in data else None
+        return replace(fabric, tx=tx, rx=rx, leaves=leaves, **names)
 
     def _set_nic(self, nic: Mapping[str, Any], tx: Ints, rx: Ints) -> None:
         """One [[nic]] of a TOML description: its fraction or its rates, written into tx and rx of
@@ -384,6 +420,7 @@ class Fabric(Value):
         is inside nodes is no part of it.
 
         Without a spine the file gets as many uplinks as nodes: htsim has no leaf without them.
+        Rails of several leaves are those leaves, which reads back as so many rails.
         """
         rate = int(self.tx[0, 0])
         if not self.is_uniform or rate * 8 % 10**9:
@@ -391,19 +428,24 @@ class Fabric(Value):
                 "a .topo has one link rate in whole Gb/s: this fabric has unequal, dead or "
                 "fractional NICs"
             )
-        if self.spine is not None and self.spine.rate != rate:
+        tier = self.tier
+        if (self.spine or self.leaves) and tier.rate != rate:
+            what = "spine is" if self.leaves is None else "fabric's are"
             raise InputError(
-                "a .topo for htsim is written with uplinks as fast as the NICs: this spine is not"
+                f"a .topo for htsim is written with uplinks as fast as the NICs: this {what} not"
+            )
+        if tier.rails > 1 or self.nodes % tier.nodes:
+            raise InputError(
+                "a .topo for htsim has leaves of as many NICs each, all of one rail: these are not"
             )
         if self.latency_ps % 2000:
             raise InputError(
                 f"a .topo has half of the latency in whole nanoseconds: {self.latency_ps} ps "
                 f"has none"
             )
-        uplinks = None if self.spine is None else self.spine.uplinks
-        return format_topo(
-            self.nodes, self.rails, rate * 8 // 10**9, self.latency_ps // 2000, uplinks
-        )
+        leaves = tier.count(self.nodes, self.rails)
+        hop_ns = self.latency_ps // 2000
+        return format_topo(tier.nodes, leaves, rate * 8 // 10**9, hop_ns, tier.uplinks)
 
     def to_toml(self) -> str:
         """The description that `read` understands; NICs that differ from the commonest rate are
@@ -429,6 +471,11 @@ class Fabric(Value):
                 f"uplinks = {self.spine.uplinks}",
                 f"rate = {_rate(self.spine.rate)}",
             ]
+        if self.leaves:
+            lines += ["", "[leaves]"]
+            for key, value in self.leaves.as_dict().items():
+                text = {"rate": _rate(self.leaves.rate), "way": f'"{value}"'}.get(key, value)
+                lines.append(f"{key} = {text}")
         if self.inside:
             lines += ["", *self.inside.to_toml()]
         odd = (self.tx != link) | (self.rx != link)
@@ -572,6 +619,19 @@ def _names(names: Any, what: str, count: int) -> tuple[str, ...]:
 def _quoted(names: Iterable[str]) -> str:
     """A TOML list; in its basic strings, JSON's escapes mean the same."""
     return json.dumps(list(names), ensure_ascii=False)
+
+
+def _leaves(table: Any, link: str) -> Leaves:
+    """[leaves] of a TOML description: as many uplinks as NICs and as fast, unless it says."""
+    toml.only(table, {"nodes", "uplinks", "rate", "way", "rails"}, "[leaves]")
+    if "nodes" not in table:
+        raise InputError("[leaves] has no 'nodes', the nodes of one leaf")
+    nodes, rails = (
+        whole_number(table.get(name, 1), f"leaves {name}", 1, INT64_MAX)
+        for name in ("nodes", "rails")
+    )
+    rate = parse_rate(_text(table, "rate", link))
+    return Leaves(nodes, table.get("uplinks", nodes * rails), rate, table.get("way", "ecmp"), rails)
 
 
 def _slowed(rate: int, fraction: Fraction, node: int, rail: int) -> int:

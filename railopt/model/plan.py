@@ -12,6 +12,7 @@ so that the cost of a rail is one row of `rail_costs`: times b it gives moved by
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -180,6 +181,24 @@ class Plan(Value):
         """Seconds until every NIC and every scale-up port is done, all of them working at once."""
         return max(self.makespan, self.scaleup_time)
 
+    @cached_property
+    def uplink_time(self) -> Fraction:
+        """Seconds that the links above the busiest leaf need, all of them at work, each way; 0
+        where the fabric has no leaves.
+        """
+        fabric, leaves = self.fabric, self.fabric.leaves
+        if leaves is None:
+            return Fraction(0)
+        ends = [
+            leaves.of(node.astype(np.int64), self.rail.astype(np.int64), fabric.nodes)
+            for node in (self.chunks.src, self.chunks.dst)
+        ]
+        away = ends[0] != ends[1]
+        loads = np.zeros((2, leaves.count(fabric.nodes, fabric.rails)), np.int64)
+        for side, leaf in zip(loads, ends, strict=True):
+            np.add.at(side, leaf[away], self.chunks.size[away])
+        return Fraction(int(loads.max()), leaves.capacity)
+
     @property
     def slowest(self) -> str:
         """The bottleneck in words: `gpu10 mlx5_5 recv`, or `node 9 recv rail 5`."""
@@ -331,6 +350,29 @@ class Plan(Value):
             for end, rank in zip(ends, ranks, strict=True)
         ]
         return format_cm(nodes * self.fabric.rails, connections)
+
+
+def in_stages(fabric: Fabric, plans: Mapping[int, Plan]) -> Plan:
+    """Plans of one policy on one fabric, one after the other, by rising stage.  All chunks between
+    two GPUs are one flow, whose bytes go on from stage to stage.
+    """
+    empty = {name: np.zeros(0, kind) for name, kind in COLUMNS.items()}
+    parts: list[dict[str, Array]] = [{**empty, "rail": np.zeros(0, np.int16)}]
+    stages = [np.zeros(0, np.int32)]
+    ranks = fabric.nodes * fabric.gpus
+    before: Ints = np.zeros((ranks, ranks), np.int64)
+    for stage, made in plans.items():
+        columns, pair = made.chunks.columns(), (made.chunks.src_gpu, made.chunks.dst_gpu)
+        parts.append({**columns, "offset": columns["offset"] + before[pair], "rail": made.rail})
+        stages.append(np.full(len(made.rail), stage, np.int32))
+        np.add.at(before, pair, made.chunks.size)
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    pairs = joined["src_gpu"].astype(np.int64) * ranks + joined["dst_gpu"]
+    joined["flow"] = np.unique(pairs, return_inverse=True)[1].astype(np.int32)
+    rail = joined.pop("rail")
+    chunks = Chunks.from_columns(fabric.nodes, fabric.gpus, joined)
+    policy = next((made.policy for made in plans.values()), "given")
+    return Plan(fabric, chunks, rail, policy, np.concatenate(stages))
 
 
 def _named(fabric: Fabric, names: Any) -> Fabric:

@@ -14,7 +14,7 @@ last step that plans see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Bools, Int32s, Ints, whole_number
-from railopt.base.errors import InputError
-from railopt.base.units import PS_PER_S
+from railopt.base.errors import InputError, printable
+from railopt.base.units import PS_PER_S, quoted
 from railopt.evidence.certificate import Certificate
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
@@ -146,6 +146,32 @@ class Worth:
             "copies": self.copies,
         }
 
+    @classmethod
+    def from_dict(cls, data: Any) -> Worth:
+        """The way back from `as_dict`."""
+        keys = {"added", "detail", "bound_s", "bound_over", "kept", "exchange_s", "iteration_s"}
+        if not isinstance(data, Mapping) or not keys <= set(data):
+            raise InputError(f"a row of railopt weigh --json has {', '.join(sorted(keys))}")
+        name, bound = data["added"], data["bound_s"]
+        if name not in ("none", *MECHANISMS) or not isinstance(data["kept"], bool):
+            raise InputError(f"a row for {quoted(name)}: expected one of {', '.join(MECHANISMS)}")
+        return cls(
+            "" if name == "none" else name,
+            _picoseconds(data["exchange_s"]),
+            _picoseconds(data["iteration_s"]),
+            None if bound is None else _picoseconds(bound),
+            printable(data["bound_over"]),
+            data["kept"],
+            0.0,
+            printable(data["detail"]),
+        )
+
+
+def _picoseconds(seconds: Any) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e6:
+        raise InputError(f"{quoted(seconds)} seconds: expected a number from 0 to a million")
+    return round(seconds * PS_PER_S)
+
 
 class LayerBound(NamedTuple):
     """What no placement beats in one layer of a scored iteration: its demand, and the prices."""
@@ -186,12 +212,62 @@ class Weighed:
     model: str
     witness: tuple[LayerBound, ...] = field(repr=False, default=())
 
+    def beside(self) -> list[tuple[Worth, Worth]]:
+        """Each row, and the row that its gains are over: the last that was kept before it, or the
+        first.
+        """
+        pairs, before = [], self.rows[0]
+        for row in self.rows:
+            pairs.append((row, before))
+            if row.kept and not self.each_alone:
+                before = row
+        return pairs
+
+    @property
+    def weakness(self) -> str:
+        """Which freedom leaves the last bound more than a tenth below the fastest exchange of the
+        rows that are held to the slots; "" where it is no more.
+        """
+        held = [row for row in self.rows if row.added != "experts"]
+        best, bound = min(row.exchange_ps for row in held), self.exchange_bound_ps
+        if 10 * best <= 11 * bound:
+            return ""
+        if not bound:
+            return "the slots of a node can hold every expert: no token has to leave it"
+        given = [row.bound_ps for row in held if row.bound_ps and row.bounds == ANY_SPLIT]
+        far = f"the last bound is {1 - bound / best:.0%} below the fastest exchange, most of it by "
+        if not given:
+            return f"{far}copies, which no row of these has"
+        if bound * best <= given[-1] ** 2:
+            return (
+                f"{far}the freedom of placement: parts of an expert may lie on several nodes, and "
+                "copies may be others on every step"
+            )
+        return f"{far}split, rails and stages: over the copies as placed a bound is nearer"
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Weighed:
+        """The way back from `as_dict`, as far as it is shown: without the witness."""
+        rows = data.get("rows") if isinstance(data, Mapping) else None
+        if not isinstance(rows, list) or not rows or not isinstance(data.get("each_alone"), bool):
+            raise InputError("not what railopt weigh --json prints: no rows in it")
+        return cls(
+            tuple(Worth.from_dict(row) for row in rows),
+            _picoseconds(data.get("exchange_bound_s")),
+            _picoseconds(data.get("iteration_bound_s")),
+            (),
+            0,
+            data["each_alone"],
+            printable(data.get("model")),
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds."""
         return {
             "rows": [row.as_dict() for row in self.rows],
             "exchange_bound_s": self.exchange_bound_ps / PS_PER_S,
             "iteration_bound_s": self.iteration_bound_ps / PS_PER_S,
+            "weakness": self.weakness,
             "scored_on": list(self.scored_on),
             "slots_per_gpu": self.slots,
             "each_alone": self.each_alone,
@@ -217,8 +293,8 @@ class _Way(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Setting:
-    """What every row shares."""
+class _Weighing:
+    """A trace on a fabric: what each step takes in one way of running it."""
 
     trace: Trace
     fabric: Fabric
@@ -328,77 +404,79 @@ def weigh(
     sized = dimensions(trace, asked.model)
     tokens = trace.tokens_per_rank or max(1, int(trace.load.sum(axis=2).mean() / trace.ranks))
     model = sized.model(fabric, tokens, gpu_flops=asked.gpu_flops, overlap=len(trace.layers) > 1)
-    setting = _Setting(trace, fabric, asked, sized, model, usual_chunk(trace, sized.token_bytes()))
+    weighing = _Weighing(
+        trace, fabric, asked, sized, model, usual_chunk(trace, sized.token_bytes())
+    )
     last = steps - held - 1  # the newest step that a plan sees
     some = np.unique(np.linspace(last + 1, steps - 1, min(asked.steps, held)).astype(int)).tolist()
-    return _weighed(setting, last, some, tell)
+    return _weighed(weighing, last, some, tell)
 
 
 def _weighed(
-    setting: _Setting, last: int, scored: list[int], tell: Callable[[str], None]
+    weighing: _Weighing, last: int, scored: list[int], tell: Callable[[str], None]
 ) -> Weighed:
-    trace, asked = setting.trace, setting.question
+    trace, asked = weighing.trace, weighing.question
     plain = Placement.contiguous(
-        len(trace.layers), trace.experts, setting.fabric.nodes, setting.fabric.gpus
+        len(trace.layers), trace.experts, weighing.fabric.nodes, weighing.fabric.gpus
     )
     none = _Way(frozenset(), plain.holds, plain.home)
     tell("as it is")
-    rows = [_row(setting, none, "", scored)]
-    way, known = none, setting.step(none, last)[1]
-    for name in _order(setting):
+    rows = [_row(weighing, none, "", scored)]
+    way, known = none, weighing.step(none, last)[1]
+    for name in _order(weighing):
         tell(f"with {name}")
-        found, detail = _added(setting, none if asked.each_alone else way, name, last)
-        there = setting.step(found, last)[1]
+        found, detail = _added(weighing, none if asked.each_alone else way, name, last)
+        there = weighing.step(found, last)[1]
         kept = there <= known
-        row = _row(setting, found, name, scored)
+        row = _row(weighing, found, name, scored)
         rows.append(replace(row, kept=kept or asked.each_alone, detail=detail))
         if kept and not asked.each_alone:
             way, known = found, there
     tell("what nothing beats")
-    exchange, witness = _joint(setting, scored)
-    least = _least_iteration(setting, exchange, scored)
+    exchange, witness = _joint(weighing, scored)
+    least = _least_iteration(weighing, exchange, scored)
     return Weighed(
         tuple(rows),
         exchange,
         least,
         tuple(int(trace.iterations[row]) for row in scored),
-        setting.slots,
+        weighing.slots,
         asked.each_alone,
-        setting.sized.name,
+        weighing.sized.name,
         witness,
     )
 
 
-def _order(setting: _Setting) -> list[str]:
+def _order(weighing: _Weighing) -> list[str]:
     """The mechanisms that are asked for; all that the fabric allows where none is named: schedules
     split evenly over rails, so they have no stages where NICs differ.
     """
-    rates = np.concatenate([setting.fabric.tx, setting.fabric.rx])
-    asked = setting.question.order
+    rates = np.concatenate([weighing.fabric.tx, weighing.fabric.rx])
+    asked = weighing.question.order
     if asked is not None:
         return list(asked)
     return [name for name in MECHANISMS if name != "stages" or not np.ptp(rates)]
 
 
-def _added(setting: _Setting, way: _Way, name: str, last: int) -> tuple[_Way, str]:
+def _added(weighing: _Weighing, way: _Way, name: str, last: int) -> tuple[_Way, str]:
     """A way with one mechanism more, and what was chosen for it on step `last`."""
     more = way._replace(on=way.on | {name})
     if name == "rails":
-        return more, setting.question.policy
+        return more, weighing.question.policy
     if name == "stages":
-        return more, setting.question.schedule
+        return more, weighing.question.schedule
     if name == "split":
         ways = [more._replace(keep_copies=keep) for keep in (False, True)]
-        best = min(ways, key=lambda each: setting.step(each, last)[1])
+        best = min(ways, key=lambda each: weighing.step(each, last)[1])
         return best, "copies as placed" if best.keep_copies else "its own copies"
     if name == "placement":
-        made = _placed(setting, last)
+        made = _placed(weighing, last)
         ways = [
             more._replace(holds=made.holds, home=made.home, rule=rule) for rule in ("even", "near")
         ]
-        best = min(ways, key=lambda each: setting.step(each, last)[1])
+        best = min(ways, key=lambda each: weighing.step(each, last)[1])
         return best, f"copies {best.rule}"
-    nodes, gpus = setting.fabric.nodes, setting.fabric.gpus
+    nodes, gpus = weighing.fabric.nodes, weighing.fabric.gpus
     sizes = [size for size in range(2, nodes + 1) if nodes % size == 0]
     if not sizes:
         return more, "one node"
@@ -409,7 +487,7 @@ def _added(setting: _Setting, way: _Way, name: str, last: int) -> tuple[_Way, st
         )
         for size in sizes
     ]
-    times = [setting.step(each, last)[1] for each in domains]
+    times = [weighing.step(each, last)[1] for each in domains]
     best_size = int(np.argmin(times))
     return domains[best_size], f"domains of {sizes[best_size]} nodes"
 
@@ -424,21 +502,21 @@ def in_domains(home: Int32s, nodes: int, gpus: int, size: int) -> Bools:
     return np.asarray(same & (gpu % gpus == there % gpus))
 
 
-def _placed(setting: _Setting, last: int) -> Placement:
+def _placed(weighing: _Weighing, last: int) -> Placement:
     """Copies in the spare slots, planned on the steps up to `last`."""
-    trace, devices = setting.trace, setting.model.devices
+    trace, devices = weighing.trace, weighing.model.devices
     shown = seen(trace.counts[: last + 1], WHOLE)
-    wanted = min(setting.slots * devices, trace.experts * devices)
+    wanted = min(weighing.slots * devices, trace.experts * devices)
     problem = PlacementProblem(
-        setting.model.over(shown.weight, serving=trace.records != TRAINING), shown.counts, wanted
+        weighing.model.over(shown.weight, serving=trace.records != TRAINING), shown.counts, wanted
     )
     return place(problem, "replicate").placement
 
 
-def _row(setting: _Setting, way: _Way, name: str, scored: list[int]) -> Worth:
+def _row(weighing: _Weighing, way: _Way, name: str, scored: list[int]) -> Worth:
     """The mean over the scored steps."""
-    found = [setting.step(way, row) for row in scored]
-    bound, bounds = _bound(setting, way, scored)
+    found = [weighing.step(way, row) for row in scored]
+    bound, bounds = _bound(weighing, way, scored)
     return Worth(
         name,
         sum(each[0] for each in found) // len(found),
@@ -450,22 +528,22 @@ def _row(setting: _Setting, way: _Way, name: str, scored: list[int]) -> Worth:
     )
 
 
-def _bound(setting: _Setting, way: _Way, scored: list[int]) -> tuple[int | None, str]:
+def _bound(weighing: _Weighing, way: _Way, scored: list[int]) -> tuple[int | None, str]:
     """Picoseconds per step that nothing of this kind beats, rounded down, and its freedom."""
     if way.on & {"split", "experts"}:
         return None, ""
-    fabric, total = setting.fabric, Fraction(0)
+    fabric, total = weighing.fabric, Fraction(0)
     for row in scored:
-        for layer in range(len(setting.trace.layers)):
-            counts = setting.trace.counts[row, layer].astype(np.int64)
-            demand = Demand.of(fabric, counts, setting.slots, setting.sized.token_bytes())
+        for layer in range(len(weighing.trace.layers)):
+            counts = weighing.trace.counts[row, layer].astype(np.int64)
+            demand = Demand.of(fabric, counts, weighing.slots, weighing.sized.token_bytes())
             if "placement" in way.on:
                 held = way.holds[layer].reshape(fabric.nodes, fabric.gpus, -1).any(axis=1)
                 there, prices = demand.best(held)
                 total += there + demand.back.bound(prices, held)
             else:
-                shares, _ = setting.shares(way, row, layer)
-                flow = shares.sum(axis=1) * setting.sized.token_bytes()
+                shares, _ = weighing.shares(way, row, layer)
+                flow = shares.sum(axis=1) * weighing.sized.token_bytes()
                 total += _node_bound(fabric, flow) + _node_bound(fabric, flow.T)
     kind = ANY_SPLIT if "placement" in way.on else ANY_RAILS
     return int(total * PS_PER_S / len(scored)), kind
@@ -482,38 +560,38 @@ def _node_bound(fabric: Fabric, flow: Ints) -> Fraction:
     return max(times)
 
 
-def _joint(setting: _Setting, scored: list[int]) -> tuple[int, tuple[LayerBound, ...]]:
+def _joint(weighing: _Weighing, scored: list[int]) -> tuple[int, tuple[LayerBound, ...]]:
     """Of dispatch and combine, any placement in the slots: picoseconds per step, and the prices.
     Prices that are good for one step give true bounds for the others: where finding them takes
     long, a layer has one set.
     """
     total, witness = Fraction(0), []
-    for layer, number in enumerate(setting.trace.layers.tolist()):
+    for layer, number in enumerate(weighing.trace.layers.tolist()):
         demands = [
             Demand.of(
-                setting.fabric,
-                setting.trace.counts[row, layer].astype(np.int64),
-                setting.slots,
-                setting.sized.token_bytes(),
+                weighing.fabric,
+                weighing.trace.counts[row, layer].astype(np.int64),
+                weighing.slots,
+                weighing.sized.token_bytes(),
             )
             for row in scored
         ]
-        if demands[0].tokens.size * setting.fabric.nodes <= QUICK_PAIRS:
+        if demands[0].tokens.size * weighing.fabric.nodes <= QUICK_PAIRS:
             prices = [demand.prices() for demand in demands]
         else:
             prices = [demands[len(demands) // 2].prices()] * len(demands)
         for row, demand, price in zip(scored, demands, prices, strict=True):
             total += demand.bound(price) + demand.back.bound(price)
-            when = int(setting.trace.iterations[row])
+            when = int(weighing.trace.iterations[row])
             witness.append(LayerBound(when, number, demand, price))
     return int(total * PS_PER_S / len(scored)), tuple(witness)
 
 
-def _least_iteration(setting: _Setting, exchange: int, scored: list[int]) -> int:
+def _least_iteration(weighing: _Weighing, exchange: int, scored: list[int]) -> int:
     """Picoseconds of an iteration whose exchanges take `exchange` and whose GPUs compute equally
     many tokens; copies are sent for nothing.
     """
-    model, trace = setting.model, setting.trace
+    model, trace = weighing.model, weighing.trace
     tokens = sum(int(trace.counts[row].sum(dtype=np.int64)) for row in scored)
     even = tokens * model.token_ps // (len(scored) * model.devices)
     rest = len(trace.layers)

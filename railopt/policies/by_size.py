@@ -4,9 +4,9 @@ A word holds all that a kernel has to know of a chunk, so that nothing is fetche
 
     group | largest - size | index | ends          from high bits to low ones; some have no bits
 
-Words are sorted by a radix sort of our own.  It takes a few nanoseconds a word on every machine,
-where numpy's sort needs wide vectors for that, and it keeps equal words in order, so that the index
-is carried and never compared.
+Words are sorted by a radix sort of our own.  It takes a few nanoseconds per word on every machine,
+while numpy's sort needs wide vectors for that, and it is stable, so that the index is carried along
+and never compared.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class WordLayout(NamedTuple):
 
 
 def ranks(group: Ints, groups: int) -> tuple[Ints, Ints]:
-    """How many of each element's group stand in front of it, and how many elements each of the
+    """How many elements of the same group precede each one, and how many elements each of the
     groups 0, 1, ... has.
     """
     count = np.bincount(group, minlength=groups)

@@ -71,8 +71,11 @@ def check_alive(fabric: Fabric, chunks: Chunks) -> None:
         raise InputError(f"chunks of {chunks.nodes} nodes, the fabric has {fabric.nodes}")
     if fabric.tx.min() > 0 and fabric.rx.min() > 0:
         return
-    joined = (fabric.tx > 0).astype(np.int64) @ (fabric.rx > 0).astype(np.int64).T > 0
-    stuck = ~joined[chunks.src, chunks.dst]
+    sends, receives = fabric.tx > 0, fabric.rx > 0
+    if fabric.nodes**2 > len(chunks):
+        stuck = ~np.any(sends[chunks.src] & receives[chunks.dst], axis=1)
+    else:
+        stuck = ~(sends @ receives.T)[chunks.src, chunks.dst]
     if stuck.any():
         row = int(np.argmax(stuck))
         k, f = int(chunks.src[row]), int(chunks.dst[row])

@@ -1,7 +1,7 @@
 """The equitable plan: both sides balanced at once, by colouring the chunks' bipartite graph with
 the rails.
 
-Nodes as senders on the left, as receivers on the right, one edge a chunk.  Each node's chunks,
+Nodes as senders on the left, as receivers on the right, one edge per chunk.  Each node's chunks,
 largest first, are cut into blocks of N; a proper N-colouring of the graph whose vertices are the
 blocks puts one chunk of every block on each rail.  Hence (theorem T8 and its corollary for
 any sizes):
@@ -12,7 +12,8 @@ any sizes):
                    whatever M
 
 Of each (sender, receiver), N chunks of the largest size at a time go one to each rail without
-colouring, so that the cost for equal chunks is O(M^2 N) after one pass over them.
+colouring, so that the cost for equal chunks is O(M^2 N) after one pass over them; where M^2 N is
+far above the number of chunks, what is left of them is coloured one by one.
 de Werra, "Equitable colorations of graphs" (1971); the blocks of sorted chunks carry it to unequal
 sizes.
 """
@@ -30,7 +31,7 @@ from railopt.policies.by_size import ranks
 from railopt.policies.colouring import colour, split_counts
 from railopt.policies.common import Columns, check_alive, make_plan, rail_turns
 from railopt.policies.longest_first import lpt_global
-from railopt.policies.rounds import Unfinished, left_over, whole_rounds
+from railopt.policies.rounds import Unfinished, by_pairs, left_over, sparse, whole_rounds
 
 __all__ = ["equitable"]
 
@@ -110,11 +111,16 @@ def _expand(unfinished: Unfinished, parts: Array, colours: Array, rail: Array) -
 
 def _assign(chunks: Columns, nodes: int, colours: Array, rail: Array) -> None:
     """Fill `rail` with the equitable assignment; `colours` int64, the rail of each colour."""
-    largest = np.full(nodes, chunks.largest)
-    unfinished = Unfinished(*whole_rounds(chunks, largest, nodes, colours, rail))
-    if len(unfinished.others) == 0:
-        _expand(unfinished, split_counts(unfinished.turn, colours.size), colours, rail)
-        return
+    if sparse(len(chunks.size), nodes * nodes * len(colours)):
+        paired, sender = by_pairs(chunks, nodes)
+        largest = np.full(len(sender), chunks.largest)
+        unfinished = Unfinished(*whole_rounds(paired, largest, 1, colours, rail))
+    else:
+        largest = np.full(nodes, chunks.largest)
+        unfinished = Unfinished(*whole_rounds(chunks, largest, nodes, colours, rail))
+        if len(unfinished.others) == 0:
+            _expand(unfinished, split_counts(unfinished.turn, colours.size), colours, rail)
+            return
     rows = left_over(unfinished)
     order = np.argsort(-chunks.size[rows], kind="stable")
     _colour_rows(rows[order], chunks, nodes, colours, rail)

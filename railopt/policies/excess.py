@@ -22,7 +22,7 @@ from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.policies.common import check_alive, make_plan
-from railopt.policies.rounds import largest_of_each
+from railopt.policies.rounds import largest_of_each, pair_numbers
 
 __all__ = ["DEBT", "EvenSenders", "even_excess"]
 
@@ -34,6 +34,7 @@ class Rows(NamedTuple):
     """What a kernel reads of C chunks of some senders.
 
     sender    int32 [C], a row of `Shares.tx`
+    pair      int [C], the number of (sender, receiver) among `pairs`
     gpu       int32 [C], GPU ids; those of sender 0 begin at `first`
     dst       int32 [C], the receiving node
     size      int64 [C], bytes
@@ -44,6 +45,8 @@ class Rows(NamedTuple):
     dst: Array
     size: Array
     first: int
+    pair: Array
+    pairs: int
 
 
 class Shares(NamedTuple):
@@ -72,67 +75,67 @@ def _shares(tx: Array, rx: Array) -> Shares:
     return Shares(*(np.where(rate > 0, np.maximum(rate >> shift, 1), 0) for rate in (tx, rx)))
 
 
-def _sent_by_numpy(rows: Rows, senders: int, nodes: int) -> Array:
+def _sent_by_numpy(rows: Rows) -> Array:
     """`_sent` for Python."""
-    sent = np.zeros((senders, nodes), np.int64)
-    np.add.at(sent, (rows.sender, rows.dst), rows.size)
+    sent = np.zeros(rows.pairs, np.int64)
+    np.add.at(sent, rows.pair, rows.size)
     return sent
 
 
 @part(numpy=_sent_by_numpy)
-def _sent(rows: Rows, senders: int, nodes: int) -> Array:
-    """int64 [senders, nodes]: bytes."""
-    sent = np.zeros((senders, nodes), np.int64)
+def _sent(rows: Rows) -> Array:
+    """int64 [pairs]: bytes."""
+    sent = np.zeros(rows.pairs, np.int64)
     for c in range(rows.size.size):
-        sent[rows.sender[c], rows.dst[c]] += rows.size[c]
+        sent[rows.pair[c]] += rows.size[c]
     return sent
 
 
 @part
 def _due(rows: Rows, shares: Shares) -> Array:
-    """int64 [senders, nodes, rails]: minus the bytes that each rail should carry to a destination,
-    by the shares of its NICs.
+    """int64 [pairs, rails]: minus the bytes that each rail should carry to a destination, by the
+    shares of its NICs.
     """
-    senders, rails = shares.tx.shape
-    nodes = shares.rx.shape[0]
-    over = np.zeros((senders, nodes, rails), np.int64)
-    due = _sent(rows, senders, nodes)
-    for k in range(senders):
-        for f in range(nodes):
-            if due[k, f] == 0:
-                continue
-            whole = 0
-            for n in range(rails):
-                whole += min(shares.tx[k, n], shares.rx[f, n])
-            for n in range(rails):
-                share = min(shares.tx[k, n], shares.rx[f, n])
-                over[k, f, n] = -(due[k, f] // whole * share + due[k, f] % whole * share // whole)
+    rails = shares.tx.shape[1]
+    over = np.zeros((rows.pairs, rails), np.int64)
+    sent = _sent(rows)
+    for c in range(rows.size.size):
+        k, f, p, whole = rows.sender[c], rows.dst[c], rows.pair[c], 0
+        due = sent[p]
+        if due == 0:
+            continue
+        sent[p] = 0  # the pair's other chunks pass by
+        for n in range(rails):
+            whole += min(shares.tx[k, n], shares.rx[f, n])
+        for n in range(rails):
+            share = min(shares.tx[k, n], shares.rx[f, n])
+            over[p, n] = -(due // whole * share + due % whole * share // whole)
     return over
 
 
 @part
-def _put(over: Array, debt: Array, k: int, f: int, n: int, size: int) -> None:
-    """`size` bytes of sender k for node f on rail n; what goes beyond its share is a debt."""
-    before = max(over[k, f, n], 0)
-    over[k, f, n] += size
-    debt[k, n] += max(over[k, f, n], 0) - before
+def _put(over: Array, debt: Array, n: int, size: int) -> None:
+    """`size` bytes of a pair on rail n; what goes beyond its share is a debt of the sender."""
+    before = max(over[n], 0)
+    over[n] += size
+    debt[n] += max(over[n], 0) - before
 
 
 @part
 def _lowest(over: Array, shares: Shares, debt: Array, at: tuple[int, int, int], best: int) -> int:
-    """The living rail that is furthest below what is due from sender k to node f, its debts
-    counted too; among equals `best`, if that is a rail, then the first from `begin` on.
+    """The living rail that is furthest below what is due from sender k to node f, `over` [rails],
+    its debts counted too; among equals `best`, if that is a rail, then the first from `begin` on.
     """
     k, f, begin = at
     rails = debt.size
     least = np.int64(2**63 - 1)
     if best < rails:
-        least = over[k, f, best] + (debt[best] >> DEBT)
+        least = over[best] + (debt[best] >> DEBT)
     for i in range(rails):
         n = (i + begin) % rails
         alive = shares.tx[k, n] > 0 and shares.rx[f, n] > 0
-        if alive and over[k, f, n] + (debt[n] >> DEBT) < least:
-            best, least = n, over[k, f, n] + (debt[n] >> DEBT)
+        if alive and over[n] + (debt[n] >> DEBT) < least:
+            best, least = n, over[n] + (debt[n] >> DEBT)
     return best
 
 
@@ -145,13 +148,14 @@ def _stay_by_lists(
     rails_of = [each.tolist() for each in np.split(near.rails, near.first[1:-1])]
     load, tx, rx = over.tolist(), shares.tx.tolist(), shares.rx.tolist()
     source = rows.gpu - rows.first - rows.sender * gpus
-    columns = [column.tolist() for column in (rows.sender, rows.dst, source, rows.size)]
+    taken = (rows.sender, rows.dst, rows.pair, source, rows.size)
+    columns = [column.tolist() for column in taken]
     chosen, waiting = [], []
     able: dict[tuple[int, int, int], list[int]] = {}
-    for c, (k, f, g, size) in enumerate(zip(*columns, strict=True)):
+    for c, (k, f, p, g, size) in enumerate(zip(*columns, strict=True)):
         if (k, f, g) not in able:
             able[k, f, g] = [n for n in rails_of[g] if tx[k][n] and rx[f][n]]
-        to = load[k][f]
+        to = load[p]
         own = min(able[k, f, g], key=to.__getitem__, default=rails)
         if own < rails and to[own] + (size >> 1) <= 0:
             to[own] += size
@@ -174,16 +178,16 @@ def _stay(rows: Rows, shares: Shares, near: Near, loads: tuple[Array, Array], ra
     rails, gpus = debt.shape[1], near.first.size - 1
     waiting, count = np.empty(rail.size, np.int64), 0
     for c in range(rail.size):
-        k, f = rows.sender[c], rows.dst[c]
+        k, f, to = rows.sender[c], rows.dst[c], over[rows.pair[c]]
         g = rows.gpu[c] - rows.first - k * gpus
         own = -1
         for i in range(near.first[g], near.first[g + 1]):
             n = near.rails[i]
             alive = shares.tx[k, n] > 0 and shares.rx[f, n] > 0
-            if alive and (own < 0 or over[k, f, n] < over[k, f, own]):
+            if alive and (own < 0 or to[n] < to[own]):
                 own = n
-        if own >= 0 and over[k, f, own] + (rows.size[c] >> 1) <= 0:
-            _put(over, debt, k, f, own, rows.size[c])
+        if own >= 0 and to[own] + (rows.size[c] >> 1) <= 0:
+            _put(to, debt[k], own, rows.size[c])
             rail[c] = own
         else:
             rail[c] = -1 - own if own >= 0 else -1 - rails
@@ -209,17 +213,17 @@ def _move_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
     largest = largest_of_each(rows.sender, rows.size, shares.tx.shape[0])
     for smaller in range(2):
         for c in waiting:
-            k, f = rows.sender[c], rows.dst[c]
+            k, f, to = rows.sender[c], rows.dst[c], over[rows.pair[c]]
             if rail[c] < 0 and (smaller or rows.size[c] == largest[k]):
-                best = _lowest(over, shares, none, (k, f, node + k + f), rails)
-                if over[k, f, best] + (rows.size[c] >> 1) <= 0:
-                    _put(over, debt, k, f, best, rows.size[c])
+                best = _lowest(to, shares, none, (k, f, node + k + f), rails)
+                if to[best] + (rows.size[c] >> 1) <= 0:
+                    _put(to, debt[k], best, rows.size[c])
                     rail[c] = best
     for c in waiting:
         if rail[c] < 0:
-            k, f = rows.sender[c], rows.dst[c]
-            best = _lowest(over, shares, debt[k], (k, f, node + k + f), -1 - rail[c])
-            _put(over, debt, k, f, best, rows.size[c])
+            k, f, to = rows.sender[c], rows.dst[c], over[rows.pair[c]]
+            best = _lowest(to, shares, debt[k], (k, f, node + k + f), -1 - rail[c])
+            _put(to, debt[k], best, rows.size[c])
             rail[c] = best
 
 
@@ -245,7 +249,8 @@ class EvenSenders:
     def assign(self, sender: Array, gpu: Array, dst: Array, size: Array, rail: Rails) -> None:
         """Fill `rail`, int16 [C]; columns as in `Rows`."""
         gpus = len(self.near.first) - 1
-        rows = Rows(sender, gpu, dst, size, self.first * gpus)
+        pairs = pair_numbers(sender, dst, self.shares.tx, len(self.shares.rx))
+        rows = Rows(sender, gpu, dst, size, self.first * gpus, *pairs)
         _move_excess(rows, self.shares, self.near, rail)
 
 

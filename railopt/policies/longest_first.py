@@ -88,7 +88,9 @@ class Senders:
             kernel, costs = unequal_rails.summed(
                 unequal_rails.lpt_local, self.costs, chunks, 1 + PAIR_WEIGHT
             )
-            kernel(words, rows, chunks, costs, PAIR_WEIGHT, rail)
+            ends = chunks.src[rows], chunks.dst[rows]
+            pairs = rounds.pair_numbers(*ends, costs.tx, nodes)
+            kernel(words, rows, pairs, chunks, costs, PAIR_WEIGHT, rail)
 
 
 def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:

@@ -5,7 +5,7 @@ MoE traffic changes with every layer and iteration.  `lpt`, `lpt-local`, `even-e
 and `rotate` (`NODE_POLICIES`) need nothing but the node's own row, and `Planner` cuts that row into
 chunks and puts them on rails in a few tens of microseconds; `spill` takes the whole matrix, which
 every rank has after the exchange of counts.  The result is that of `railopt.plan` on the whole
-matrix, restricted to the node's chunks, but for a fast one.
+matrix, restricted to the node's chunks, except with `fast`.
 """
 
 from __future__ import annotations

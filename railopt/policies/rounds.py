@@ -13,12 +13,47 @@ from railopt.policies.common import Columns, Costs
 
 __all__ = [
     "Unfinished",
+    "by_pairs",
     "largest_of_each",
     "left_by_rounds",
     "left_over",
+    "pair_numbers",
     "round_robin",
+    "sparse",
     "whole_rounds",
 ]
+
+TABLE = 1 << 24  # entries of a table over all pairs of nodes, however few chunks there are
+ENTRIES = 16  # of one, per chunk
+
+
+def sparse(chunks: int, entries: int) -> bool:
+    """Whether a table over all pairs of nodes is far longer than there are chunks."""
+    return entries > max(TABLE, ENTRIES * chunks)
+
+
+def pair_numbers(src: Array, dst: Array, costs: Array, receivers: int) -> tuple[Array, int]:
+    """(int [C], count): the number of each chunk's (sender, receiver) among all pairs or, where
+    chunks are few, among those that occur; `costs` [senders, rails].
+    """
+    if len(costs) == 1:
+        return dst, receivers
+    pair = src.astype(np.int64) * receivers + dst
+    if not sparse(len(pair), costs.size * receivers):
+        return pair, len(costs) * receivers
+    occurring, number = np.unique(pair, return_inverse=True)
+    return number, len(occurring)
+
+
+def by_pairs(chunks: Columns, receivers: int) -> tuple[Columns, Ints]:
+    """The chunks, each pair of nodes that occurs, in order, a sender, and the receiver one and the
+    same; and the pairs' own senders.
+    """
+    pair = chunks.src.astype(np.int64) * receivers + chunks.dst
+    occurring, number = np.unique(pair, return_inverse=True)
+    src, dst = number.astype(np.int32), np.zeros(len(pair), np.int32)
+    src.flags.writeable = dst.flags.writeable = False  # as a chunk's own are: compiled once for all
+    return chunks._replace(src=src, dst=dst), occurring // receivers
 
 
 class Unfinished(NamedTuple):
@@ -126,11 +161,22 @@ def largest_of_each(src: Array, size: Array, senders: int) -> Ints:
     return largest
 
 
-@kernel(element_s=PASSES_S)
 def left_by_rounds(
     chunks: Columns, senders: int, receivers: int, turns: Array, rail: Array
 ) -> Array:
     """`whole_rounds` of each sender's own largest chunks, and the chunks that they leave; int64."""
+    if not sparse(len(chunks.size), senders * receivers * len(turns)):
+        return _left_by_rounds(chunks, senders, receivers, turns, rail)
+    largest = largest_of_each(chunks.src, chunks.size, senders)
+    paired, sender = by_pairs(chunks, receivers)
+    return left_over(Unfinished(*whole_rounds(paired, largest[sender], 1, turns, rail)))
+
+
+@kernel(element_s=PASSES_S)
+def _left_by_rounds(
+    chunks: Columns, senders: int, receivers: int, turns: Array, rail: Array
+) -> Array:
+    """`left_by_rounds` by a table over all pairs."""
     if senders == 1:
         largest = np.full(1, chunks.largest, np.int64)
     else:
@@ -139,22 +185,30 @@ def left_by_rounds(
     return left_over(Unfinished(turn, started, others))
 
 
-@kernel
 def round_robin(src: Array, dst: Array, costs: Costs, turned: bool, rail: Array) -> None:
     """Chunks of each (sender, receiver) in turn over the living rails, faster rails more often.
 
     Starts at rail 0, or at rail (src + dst) mod N if `turned`; `src` are rows of `costs.tx`.
     """
+    _round_robin((src, dst), pair_numbers(src, dst, costs.tx, len(costs.rx)), costs, turned, rail)
+
+
+@kernel
+def _round_robin(
+    ends: tuple[Array, Array], pairs: tuple[Array, int], costs: Costs, turned: bool, rail: Array
+) -> None:
+    """`round_robin` of chunks from `ends[0]` to `ends[1]`, whose `pairs` are numbered."""
+    (src, dst), (pair, count) = ends, pairs
     tx, rx = costs.tx, costs.rx
-    senders, rails = tx.shape
-    sent = np.zeros((senders, rx.shape[0], rails), np.int64)
+    rails = tx.shape[1]
+    sent = np.zeros((count, rails), np.int64)
     for c in range(src.size):
-        k, f = src[c], dst[c]
+        k, f, p = src[c], dst[c], pair[c]
         best, soonest = -1, costs.far
         for i in range(rails):
             n = (i + costs.first + k + f) % rails if turned else i
-            finish = (sent[k, f, n] + 1) * max(tx[k, n], rx[f, n])
+            finish = (sent[p, n] + 1) * max(tx[k, n], rx[f, n])
             if finish < soonest and min(tx[k, n], rx[f, n]) > 0:
                 best, soonest = n, finish
         rail[c] = best
-        sent[k, f, best] += 1
+        sent[p, best] += 1

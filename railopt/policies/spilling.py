@@ -1,4 +1,4 @@
-"""The NIC optimum while hardly a byte changes its GPU.
+"""The least NIC time with few bytes moved between GPUs.
 
 `own-nic` moves nothing before a rail but is as slow as the busiest GPU of a node; `lpt` and
 `equitable` even the rails out but move seven of eight bytes.  `spill` keeps every unit on the rail

@@ -72,10 +72,16 @@ def lpt(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None:
 
 @kernel(element_s=PASSES_S)
 def lpt_local(
-    words: Array, rows: Array, chunks: Columns, costs: Costs, weight: int, rail: Array
+    words: Array,
+    rows: Array,
+    pairs: tuple[Array, int],
+    chunks: Columns,
+    costs: Costs,
+    weight: int,
+    rail: Array,
 ) -> None:
     """As `lpt`, but what this sender puts on a rail for this receiver, the chunk itself included,
-    counts `weight` times more there; `words` sorts the chunks `rows`.
+    counts `weight` times more there; `words` sorts the chunks `rows`, whose `pairs` are numbered.
 
     Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not gang up on
     one rail.
@@ -84,8 +90,10 @@ def lpt_local(
     tx, rx = costs.tx, costs.rx
     senders, rails = tx.shape
     busy = np.zeros((senders, rails), tx.dtype)
-    pair = np.zeros((senders, rx.shape[0], rails), tx.dtype)
-    chunk, ks, fs, sizes = (
+    number, count = pairs
+    of_pair = np.zeros((count, rails), tx.dtype)
+    chunk, ks, fs, ps, sizes = (
+        np.empty(_BLOCK, np.int64),
         np.empty(_BLOCK, np.int64),
         np.empty(_BLOCK, np.int64),
         np.empty(_BLOCK, np.int64),
@@ -94,11 +102,13 @@ def lpt_local(
     for begin in range(0, words.size, _BLOCK):
         block = words[begin : begin + _BLOCK]
         for i in range(block.size):  # a block ahead, as in lpt_global
-            c = rows[block[i] & INDEX]
+            row = block[i] & INDEX
+            c = rows[row]
             chunk[i], ks[i], fs[i], sizes[i] = c, src[c], dst[c], int(size[c])
+            ps[i] = number[row]
         for i in range(block.size):
             k, f, s = ks[i], fs[i], sizes[i]
-            out, mine, out_cost, in_cost = busy[k], pair[k, f], tx[k], rx[f]
+            out, mine, out_cost, in_cost = busy[k], of_pair[ps[i]], tx[k], rx[f]
             start = (costs.first + k + f) % rails
             best, lowest = -1, costs.far
             for n in range(rails):

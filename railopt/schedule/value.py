@@ -30,7 +30,7 @@ from railopt.base.kernels import kernel
 from railopt.base.units import parse_bytes, quoted
 from railopt.evidence.bounds import Bound
 from railopt.files.formats import Connection, check_connections, format_cm
-from railopt.model.chunks import MAX_CHUNKS, Chunks
+from railopt.model.chunks import MAX_CHUNKS, Chunks, check_count
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
@@ -243,9 +243,10 @@ class Schedule(Value):
             raise InputError(
                 f"{least} pieces or more: a plan has at most {MAX_CHUNKS} chunks; use fewer servers"
             )
-        stage, rail, src, dst, offset, size = self.pieces(
-            None if chunk is None else parse_bytes(chunk)
-        )
+        cap = None if chunk is None else parse_bytes(chunk)
+        bytes_ = total(self.sent)
+        check_count(least, max(least, 0 if cap is None else bytes_ // cap), bytes_)
+        stage, rail, src, dst, offset, size = self.pieces(cap)
         rows = np.argsort(stage, kind="stable")
         stage, rail, src, dst, offset, size = (
             column[rows] for column in (stage, rail, src, dst, offset, size)

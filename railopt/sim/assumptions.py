@@ -31,7 +31,7 @@ class Assumptions:
     """Of a run; the default is the ideal fluid.
 
     headers   NICs and switch links carry 4086 payload bytes of every 4150
-    latency   a flow is delivered one fabric latency (two across rails) after its last byte was sent
+    latency   a flow arrives one fabric latency (two between leaves) after its last byte was sent
     alpha_ps  time for which each message (chunk) holds its transmit NIC beside its bytes
     incast    receive NICs lose goodput with fan-in: 1 / (1 + incast x (flows - 1)); 0 = off, see
               ROCE_INCAST

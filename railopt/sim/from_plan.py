@@ -3,8 +3,10 @@ other.
 
 That is what a sender with one queue pair per peer and rail does, and why 1M chunks are no more
 flows than their connections.  A chunk crosses the transmit NIC of its sender and the receive
-NIC of its receiver; what of it is moved between GPUs (`railopt.model.plan`) crosses scale-up
-ports, at the same time or before and after (`railopt.sim.node`).
+NIC of its receiver, and where their leaves differ the links above (`railopt.sim.balancers`): the
+fabric's `way` chooses those, the same for all flows of a connection and, hashed, in all stages.
+What of it is moved between GPUs (`railopt.model.plan`) crosses scale-up ports, at the same time or
+before and after (`railopt.sim.node`).
 
 Scale-up ports that can't fill up even with all NICs of their node at full rate are left out: the
 rails are then independent.  Where they can fill up, a connection is one flow a source GPU and set
@@ -23,6 +25,7 @@ from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.sim.assumptions import Assumptions, Fault
+from railopt.sim.balancers import Above, Ends, above, above_name, balancer_named
 from railopt.sim.flows import Change, Flows, joined
 from railopt.sim.node import (
     Crossed,
@@ -85,10 +88,34 @@ def _target_sets(chunks: Chunks) -> tuple[Array, int]:
     return number, int(number.max(initial=0)) + 1
 
 
+def _above(plan: Plan, found: Connections, sending: Ints, assumed: Assumptions, seed: int) -> Above:
+    """What flows cross above the leaves, from their sending NICs; those of one connection take the
+    same links.
+    """
+    fabric = plan.fabric
+    if fabric.leaves is None:
+        none = np.zeros(0, np.int64)
+        return Above(none, none, none, none)
+    span = fabric.rails * fabric.nodes**2
+    pairs, head, pair = np.unique(found.pair, return_index=True, return_inverse=True)
+    size = np.zeros(len(pairs), np.int64)
+    np.add.at(size, pair, found.size)
+    receiving = pairs % fabric.nodes * fabric.rails + pairs // fabric.nodes**2 % fabric.rails
+    ends = Ends(sending[head], receiving, size, pairs % span, pairs // span)
+    links = above(fabric, ends, balancer_named(fabric.leaves.way), assumed, seed)
+    place = np.full(len(pairs), -1)
+    place[links.flow] = np.arange(len(links.flow))
+    flow = np.flatnonzero(place[pair] >= 0)
+    chosen = place[pair[flow]]
+    return Above(flow, links.up[chosen], links.down[chosen], links.rates)
+
+
 def flows_of_plan(
-    plan: Plan, assumed: Assumptions, faults: Sequence[Fault] = ()
+    plan: Plan, assumed: Assumptions, faults: Sequence[Fault] = (), seed: int = 0
 ) -> tuple[Flows, Ints]:
-    """The flows, and the chunk of each of their marks: int64 [marks]."""
+    """The flows, and the chunk of each of their marks: int64 [marks]; `seed` is that of hashed
+    paths above leaves.
+    """
     fabric, chunks = plan.fabric, plan.chunks
     scaleup = (
         assumed.scale_up == "pipelined"
@@ -102,8 +129,7 @@ def flows_of_plan(
     src, dst, rail = (
         column[found.head].astype(np.int64) for column in (chunks.src, chunks.dst, plan.rail)
     )
-    nics = fabric.nodes * fabric.rails
-    capacity = nic_capacity(fabric, assumed)
+    nics, capacity = fabric.nodes * fabric.rails, nic_capacity(fabric, assumed)
     sending = src * fabric.rails + rail
     messages = np.diff(found.mark_first).astype(np.float64)
     alpha = assumed.alpha_ps * messages / found.size * (capacity[sending] / 1e12)
@@ -112,9 +138,15 @@ def flows_of_plan(
         Crossed(every, sending, 1 + alpha),
         Crossed(every, nics + dst * fabric.rails + rail, np.ones(len(rail))),
     ]
+    links = _above(plan, found, sending, assumed, seed)
+    crossed += [
+        Crossed(links.flow, 2 * nics + port, np.ones(len(port))) for port in (links.up, links.down)
+    ]
+    hops = 1 + np.bincount(links.flow, minlength=len(rail))
+    capacity = np.concatenate([capacity, links.rates])
     if scaleup:
+        crossed += crossed_inside(fabric, chunks.take(found.head), rail, len(capacity))
         capacity = np.concatenate([capacity, port_rates(fabric)])
-        crossed += crossed_inside(fabric, chunks.take(found.head), rail, 2 * nics)
     waits = "barrier" if plan.stage is None else assumed.stages
     group, needs = _groups(waits, stage[found.head], src, dst, fabric.nodes)
     paths = paths_of(crossed, len(rail))
@@ -125,7 +157,7 @@ def flows_of_plan(
         found.size,
         paths.cost,
         _weights(found.pair, found.size) if scaleup else np.ones(len(found.size)),
-        latency_ps=np.full(len(found.size), fabric.latency_ps if assumed.latency else 0),
+        latency_ps=hops * (fabric.latency_ps if assumed.latency else 0),
         group=group,
         needs=needs,
         changes=changes_of(fabric, assumed, faults),
@@ -177,7 +209,15 @@ def port_name(fabric: Fabric, port: int) -> str:
         if fabric.hosts or fabric.devices:
             return f"the {side} side of {fabric.nic_name(node, rail)}"
         return f"the {side} NIC of node {node} on rail {rail}"
-    return inside_name(fabric, port - 2 * nics)
+    port -= 2 * nics
+    if fabric.leaves is not None:
+        pooled = balancer_named(fabric.leaves.way).choose is None
+        links = 2 * fabric.leaves.count(fabric.nodes, fabric.rails)
+        links *= 1 if pooled else fabric.leaves.uplinks
+        if port < links:
+            return above_name(fabric, port, pooled)
+        port -= links
+    return inside_name(fabric, port)
 
 
 def _weights(connection: Ints, size: Ints) -> Floats:

@@ -62,6 +62,7 @@ class _Course(NamedTuple):
     plan: Plan
     faults: Sequence[Fault]
     assumed: Assumptions
+    seed: int = 0
 
     @property
     def latency_ps(self) -> int:
@@ -99,7 +100,7 @@ def simulate_replanned(
     planned again, with this `seed` where the policy draws.  A plan's stages end with its first
     fault.
     """
-    setting = _Course(plan, faults, assumptions or Assumptions())
+    setting = _Course(plan, faults, assumptions or Assumptions(), seed or 0)
     _require_cuttable(setting.assumed, after_ps)
     arrived = np.full(len(plan.chunks), -1, np.int64)
     size = plan.chunks.size.copy()
@@ -169,7 +170,7 @@ def _run(setting: _Course, made: Plan, rows: Ints, begun: int, till: int | None)
         for fault in setting.faults
         if fault.at_ps > begun or made is whole
     ]
-    flows, order = flows_of_plan(made, assumed)
+    flows, order = flows_of_plan(made, assumed, seed=setting.seed)
     flows = replace(flows, changes=changes_of(whole.fabric, assumed, coming))
     until = None if till is None else till - begun
     ran = run_by_nic(flows, order, made.fabric, None, exact=assumed.exact, until_ps=until)

@@ -16,6 +16,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
 from railopt.sim.assumptions import Assumptions, Fault
+from railopt.sim.balancers import balancer_named
 from railopt.sim.direct import flows_of_traffic
 from railopt.sim.flows import Flows, bounds_of
 from railopt.sim.from_plan import flows_of_plan
@@ -50,7 +51,8 @@ def simulate(
     """Run a plan (rail-confined, its stages in order), direct traffic on a fabric under a balancer,
     or any flows.
 
-    fabric, balancer, seed   of direct traffic alone; by default "ecmp" and 0
+    fabric, balancer   of direct traffic alone; by default the way of its leaves, or "ecmp"
+    seed       of direct traffic, and of plans on leaves whose way is "ecmp" (0)
     until_ps   stop there; what is not sent by then has a time of -1
     partial    return the timeline of a run that can't finish; otherwise it is raised as `Stuck`
 
@@ -65,20 +67,23 @@ def simulate(
     require_type(fabric, Fabric | None, "fabric", "a Fabric")
     assumed = assumptions or Assumptions()
     order: Ints | None = None
-    if not isinstance(what, Traffic) and (fabric, balancer, seed) != (None, None, None):
+    hashed = isinstance(what, Plan) and hashes(what.fabric)
+    idle = (fabric, balancer, None if hashed else seed)
+    if not isinstance(what, Traffic) and idle != (None, None, None):
         raise InputError(
             "a fabric, a balancer or a seed beside a plan or flows, which have their own rails: "
             "plan for that fabric, or simulate traffic"
         )
     if isinstance(what, Plan):
-        flows, order = flows_of_plan(what, assumed, faults)
+        flows, order = flows_of_plan(what, assumed, faults, seed or 0)
         fabric, ranks = what.fabric, ranks_of_plan(what)
     elif isinstance(what, Traffic):
         if fabric is None:
             raise InputError(
                 "direct traffic needs a fabric to run on: simulate(traffic, fabric=...)"
             )
-        flows = flows_of_traffic(fabric, what, balancer or "ecmp", assumed, faults, seed or 0)
+        way = balancer or fabric.tier.way
+        flows = flows_of_traffic(fabric, what, way, assumed, faults, seed or 0)
         ranks = _rank_bytes(*what.flows(), len(what.bytes))
     elif faults:
         raise InputError("flows have their own changes of capacity: put them there, not in faults")
@@ -89,6 +94,11 @@ def simulate(
     if until_ps is None and not partial and len(timeline.stuck):
         raise Stuck(timeline)
     return timeline
+
+
+def hashes(fabric: Fabric) -> bool:
+    """Whether plans take hashed links above the fabric's leaves, so that a seed matters."""
+    return fabric.leaves is not None and balancer_named(fabric.leaves.way).seeded
 
 
 def run_flows(

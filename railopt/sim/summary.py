@@ -7,6 +7,7 @@ from typing import Any
 
 from railopt.base.arrays import Ints
 from railopt.base.units import PS_PER_S
+from railopt.evidence.bounds import uplink_bound
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
@@ -18,7 +19,10 @@ def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
 
     completion_ps       when the last byte was delivered; in a run that is stuck, of those that were
     bound_ps            what the busiest port of this run needs for its bytes
-    any_plan_bound_ps   what the busiest node needs with all its NICs at work: no plan is faster
+    any_plan_bound_ps   what the busiest node needs with all its NICs at work, or the busiest leaf
+                        group with all its uplinks: no plan is faster
+    uplinks             of a fabric with leaves, that group: its bytes, its uplinks' capacity and
+                        what it needs
     over_bound          completion / bound - 1; None, like the bandwidths, if something is stuck
     staged, passed_on   bytes that a plan moves inside nodes, where its chunks name their GPUs
     scale_up_ps         what the busiest scale-up port needs for them, however the run counts it
@@ -29,6 +33,9 @@ def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
     else:
         loads = what.node_matrix.sum(axis=1), what.node_matrix.sum(axis=0)
     any_plan = node_bound(fabric, *loads) if fabric else Fraction(0)
+    demand = what.chunks.node_matrix if isinstance(what, Plan) else what.node_matrix
+    cut = uplink_bound(fabric, demand) if fabric else None
+    any_plan = max(any_plan, cut.value) if cut else any_plan
     bound, whole = timeline.bound, not len(timeline.stuck)
     over = float(timeline.completion / bound - 1) if bound else 0.0
     return {
@@ -44,6 +51,7 @@ def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
         "rail_utilisation": [round(float(share), 6) for share in timeline.utilisation()],
         "flow_completion_ps": timeline.percentiles(),
         "stuck": timeline.stuck.tolist(),
+        **({"uplinks": cut.as_dict()} if cut else {}),
         **(_moved(what) if isinstance(what, Plan) else {}),
     }
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Ints, frozen, total
+from railopt.base.arrays import Ints, frozen
 from railopt.base.errors import Infeasible, InputError, NotProved
 from railopt.base.extras import need
 from railopt.evidence.bracket import Bracket, Status
@@ -57,28 +57,18 @@ class Fluid:
         return self.bracket.bound
 
 
-def uniform_split(fabric: Fabric, demand: npt.ArrayLike) -> Fraction:
-    """Seconds when every pair spreads its bytes evenly over all N rails, whatever their rates; no
-    rail may be dead.
+def least_time(fabric: Fabric, chunks: Chunks) -> Fraction:
+    """The optimum for the bytes of chunks, without its split: where all rails have equal rates at
+    every node an even split is optimal, and no program has to be solved.
     """
-    matrix = _demand(fabric, demand)
-    worst = Fraction(0)
-    for ends, rates in ((matrix, fabric.tx), (matrix.T, fabric.rx)):
-        for load, rate in zip(map(total, ends), rates.min(axis=1).tolist(), strict=True):
-            if load and not rate:
-                raise InputError("an even split would send over a dead rail")
-            worst = max(worst, Fraction(load, fabric.rails * rate)) if load else worst
-    return worst
-
-
-def least_time(fabric: Fabric, demand: npt.ArrayLike) -> Fraction:
-    """The optimum for `demand` int64 [nodes, nodes], without its split: where all rails have equal
-    rates at every node an even split is optimal, and no program has to be solved.
-    """
-    matrix, rates = _demand(fabric, demand), np.stack([fabric.tx, fabric.rx])
-    if rates.min() > 0 and (rates == rates[:, :, :1]).all():
-        return uniform_split(fabric, matrix)
-    return solve_fluid(fabric, matrix).value
+    rates = np.stack([fabric.tx, fabric.rx])
+    if not (rates.min() > 0 and (rates == rates[:, :, :1]).all()):
+        return solve_fluid(*among(fabric, chunks)[1:]).value
+    loads = np.zeros((2, fabric.nodes), np.int64)
+    for load, ends in zip(loads, (chunks.src, chunks.dst), strict=True):
+        np.add.at(load, ends, chunks.size)
+    together = (rates[:, :, 0] * fabric.rails).ravel().tolist()
+    return max(map(Fraction, loads.ravel().tolist(), together))
 
 
 def solve_fluid(fabric: Fabric, demand: npt.ArrayLike, *, limit_s: float | None = None) -> Fluid:

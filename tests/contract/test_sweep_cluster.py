@@ -75,14 +75,13 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 NANNY: tuple[object, ...] = ("--nworkers", 1, "--nthreads", 1)
 BARE: tuple[object, ...] = ("--no-nanny", "--nthreads", 1)
-THREADS: tuple[object, ...] = ("--nworkers", 1, "--nthreads", 3)
 
 
-@pytest.mark.parametrize("options", [NANNY, BARE, THREADS], ids=["nanny", "no-nanny", "3 threads"])
-def test_workers_started_by_their_command_do_everything(
-    cluster: Cluster, tmp_path: Path, options: tuple[object, ...]
+def test_a_worker_of_three_threads_started_by_its_command_does_everything(
+    cluster: Cluster, tmp_path: Path
 ) -> None:
-    cluster.worker(*options)
+    """Workers of one thread, with a nanny and without, do so below."""
+    cluster.worker("--nworkers", 1, "--nthreads", 3)
     sweep = spec.parse(SPEC)
     summary = client.run(sweep, tmp_path / "results", cluster=str(cluster.file), workers=1)
     assert summary == (24, 0, 24, 0, False, {})

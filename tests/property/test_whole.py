@@ -74,7 +74,7 @@ def test_never_above_the_optimum_and_never_below_the_fluid_bound() -> None:
     better = 0
     for seed in range(INSTANCES):
         fabric, chunks = instance(np.random.default_rng([12, seed]))
-        best, fluid = optimum(fabric, chunks), least_time(fabric, chunks.node_matrix)
+        best, fluid = optimum(fabric, chunks), least_time(fabric, chunks)
         cells, deadline = Cells(fabric, chunks), Deadline.after(600)
         assert chunk_sums.refute(cells, fluid, deadline) is not None, f"seed {seed}"
         assert chunk_sums.refute(cells, best + Fraction(1, 10**6), deadline) is None, f"seed {seed}"
@@ -113,7 +113,7 @@ def test_a_changed_certificate_is_rejected_unless_it_is_still_true() -> None:
     for seed in range(INSTANCES):
         rng = np.random.default_rng([14, seed])
         fabric, chunks = instance(rng)
-        bound = least_time(fabric, chunks.node_matrix)
+        bound = least_time(fabric, chunks)
         witness = chunk_sums.refute(Cells(fabric, chunks), bound, Deadline.after(600))
         assert witness is not None
         true = certificate(fabric, chunks, bound, witness)
@@ -134,7 +134,7 @@ def one_far_end() -> tuple[Fabric, Chunks]:
 
 def test_sums_that_do_not_fill_a_rail_prove_an_optimum() -> None:
     fabric, chunks = one_far_end()
-    assert (optimum(fabric, chunks), least_time(fabric, chunks.node_matrix)) == (
+    assert (optimum(fabric, chunks), least_time(fabric, chunks)) == (
         Fraction(5),
         Fraction(4),
     )

@@ -75,6 +75,24 @@ def test_a_map_that_is_there_is_repaired_with_few_moves() -> None:
     assert 0 < moved(made, first, 32) < moved(fresh, first, 32) / 5
 
 
+def test_the_environment_says_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    weight = np.exp(rng.normal(size=(4, 64)))
+    first = RailoptEplbPolicy.rebalance_experts(torch.from_numpy(weight), 96, 1, 4, 32)
+    later = torch.from_numpy(weight * np.exp(0.2 * rng.normal(size=weight.shape)))
+    found = {}
+    for how in ("moves=0", "moves=1", "tolerance=1.1,stays=1.1", ""):
+        monkeypatch.setenv("RAILOPT_EPLB", how)
+        made = RailoptEplbPolicy.rebalance_experts(later, 96, 1, 4, 32, first)
+        found[how] = moved(made, first, 32)
+    assert found["moves=0"] == 0
+    assert 0 < found["moves=1"] <= 4
+    assert found["tolerance=1.1,stays=1.1"] < found[""]
+    monkeypatch.setenv("RAILOPT_EPLB", "tolerance=much")
+    with pytest.raises(InputError, match="tolerance"):
+        vllm.few_asked()
+
+
 NAN, INF = float("nan"), float("inf")
 BAD_LOADS = {
     "NaN": torch.full((3, 16), NAN),
@@ -82,6 +100,7 @@ BAD_LOADS = {
     "infinities": torch.full((3, 16), INF),
     "negative": -torch.ones(3, 16),
     "another shape": torch.ones(3, 16, 2),
+    "too large": torch.full((3, 16), 1e308, dtype=torch.float64),
 }
 
 
@@ -94,6 +113,8 @@ def test_bad_loads_leave_the_map_and_one_line(why: str, caplog: pytest.LogCaptur
         assert torch.equal(made, old)
     assert len(caplog.records) == 1
     assert "experts stay where they are" in caplog.text
+    other = old[:, :20]  # a map of other slots stays, too
+    assert RailoptEplbPolicy.rebalance_experts(BAD_LOADS[why], 24, 1, 1, 4, other).equal(other)
     with pytest.raises(TypeError if why == "sparse" else InputError):
         RailoptEplbPolicy.rebalance_experts(BAD_LOADS[why], 24, 1, 1, 4)
 

@@ -53,7 +53,9 @@ def _nodes(tree: ast.AST) -> list[ast.AST]:
     while left:
         node = left.pop()
         found.append(node)
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and (
+            "TYPE_CHECKING" in (getattr(node.test, "id", ""), getattr(node.test, "attr", ""))
+        ):
             left += node.orelse
         else:
             left += ast.iter_child_nodes(node)

@@ -38,6 +38,7 @@ def all_sets(sizes: list[int]) -> Iterator[list[int]]:
         yield [size for size, taken in zip(sizes, chosen, strict=True) if taken]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_the_heaviest_load_is_that_of_all_sets(part: int) -> None:
     dice = random.Random(part)

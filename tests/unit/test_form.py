@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.trees import ROOT, trees
+from tests.trees import ROOT, nodes, trees
 
 MAX_PARAMETERS, MAX_LINES = 8, 60
 
 
 def _functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function of railopt, at any depth, with where it stands."""
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path, found in nodes().items():
+        for node in found:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node
 
@@ -75,8 +75,8 @@ def test_no_file_is_named_for_its_technique() -> None:
 
 def test_every_class_has_a_name_of_its_own() -> None:
     where: dict[str, list[str]] = {}
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path, found in nodes().items():
+        for node in found:
             if isinstance(node, ast.ClassDef):
                 where.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert {name: files for name, files in where.items() if len(files) > 1} == {}
@@ -103,9 +103,9 @@ def test_proved_is_a_word_of_certificates_and_theorems() -> None:
     older_rows = {"report/rows.py"}
     found = {
         str(path.relative_to(ROOT))
-        for path, tree in trees().items()
+        for path, listed in nodes().items()
         if "proved" in path.read_text()
-        for node in ast.walk(tree)
+        for node in listed
         if "proved"
         in [getattr(node, name, None) for name in ("id", "attr", "arg", "name", "value")]
         and "statements" not in path.parts
@@ -162,8 +162,8 @@ def test_kernels_sort_stably() -> None:
     """Of equal keys numpy and compiled code may put either first."""
     wrong = [
         f"{path.relative_to(ROOT)}:{call.lineno}"
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
+        for path, listed in nodes().items()
+        for node in listed
         if isinstance(node, ast.FunctionDef)
         and {ast.unparse(d).partition("(")[0] for d in node.decorator_list} & {"kernel", "part"}
         for call in ast.walk(node)

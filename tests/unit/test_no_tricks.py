@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.trees import ROOT, trees
+from tests.trees import ROOT, nodes
 
 PUBLIC = {"_asdict", "_fields", "_make", "_replace"}  # of named tuples, documented as such
 PRIVATE_PACKAGES = ("numba.core", "llvmlite")
@@ -28,12 +28,12 @@ def dotted(node: ast.expr) -> str:
     return ""
 
 
-def own_names(trees: list[ast.Module]) -> set[str]:
+def own_names(nodes: Iterable[ast.AST]) -> set[str]:
     """Private names that are defined here: functions, classes, variables, fields, attributes of
     self.
     """
     names: set[str] = set()
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -43,10 +43,10 @@ def own_names(trees: list[ast.Module]) -> set[str]:
     return names
 
 
-def imported(tree: ast.Module) -> dict[str, str]:
+def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Local name -> what it stands for, of all imports at any depth."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.partition(".")[0]
@@ -57,14 +57,14 @@ def imported(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def tricks(tree: ast.Module, own: set[str]) -> Iterator[str]:
-    """What a module must not do.
+def tricks(nodes: list[ast.AST], own: set[str]) -> Iterator[str]:
+    """What a module of these nodes must not do.
 
     own   private names of this package: `x._name` of one of them is taken for ours, unless x is
           an import of another package
     """
-    names = imported(tree)
-    for node in ast.walk(tree):
+    names = imported(nodes)
+    for node in nodes:
         modules = []
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
@@ -100,11 +100,11 @@ def tricks(tree: ast.Module, own: set[str]) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_the_package_does_without() -> None:
-    own = own_names(list(trees().values()))
+    own = own_names(node for listed in nodes().values() for node in listed)
     wrong = [
         f"{path.relative_to(ROOT)}:{said}"
-        for path, tree in trees().items()
-        for said in tricks(tree, own)
+        for path, listed in nodes().items()
+        for said in tricks(listed, own)
     ]
     assert wrong == []
 
@@ -129,7 +129,7 @@ def test_the_package_does_without() -> None:
     ],
 )
 def test_what_is_bad_is_found(bad: str) -> None:
-    assert list(tricks(ast.parse(bad), {"_ours"})), bad
+    assert list(tricks([*ast.walk(ast.parse(bad))], {"_ours"})), bad
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ def test_what_is_bad_is_found(bad: str) -> None:
     ],
 )
 def test_what_is_ours_or_public_is_not(good: str) -> None:
-    assert list(tricks(ast.parse(good), {"_ours"})) == []
+    assert list(tricks([*ast.walk(ast.parse(good))], {"_ours"})) == []

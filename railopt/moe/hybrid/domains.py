@@ -10,6 +10,7 @@ offsets must match.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -17,9 +18,14 @@ import numpy as np
 
 from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
+from railopt.base.units import PS_PER_S
 from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan, in_stages
 from railopt.model.traffic import Traffic
 from railopt.moe.hybrid.stream import Domain, Stream
+from railopt.policies import plan
+
+MOST_LISTED = 1 << 13  # workers
 
 
 class Messages(NamedTuple):
@@ -87,20 +93,62 @@ def message_counts(stream: Stream, domains: Sequence[Domain]) -> tuple[int, int]
     )
 
 
-def traffic(
-    stream: Stream, domains: Sequence[Domain], fabric: Fabric, kind: str = "data"
-) -> Traffic:
-    """All messages of one kind ("data" or "experts") as traffic between the fabric's GPUs, for the
-    plan tools.
-
-    Workers are GPUs in order, so the fabric must have as many; the nodes are those of the fabric.
+class BlockTraffic(NamedTuple):
+    """What the GPUs of a fabric send in one block, forward: copies of experts, tokens, and tokens
+    back.
     """
-    workers = stream.workers
-    if fabric.nodes * fabric.gpus != workers:
-        raise InputError(f"{workers} workers, the fabric has {fabric.nodes} x {fabric.gpus} GPUs")
-    matrix: Ints = np.zeros((workers, workers), np.int64)
-    for level in range(len(stream.levels)):
-        experts, data = messages(stream, domains, level)
-        chosen = data if kind == "data" else experts
-        np.add.at(matrix, (chosen.src, chosen.dst), chosen.size)
-    return Traffic.from_matrix(matrix, fabric)
+
+    experts: Traffic
+    dispatch: Traffic
+
+    def plan(self, fabric: Fabric, policy: str, chunk: str | int) -> Plan:
+        """What crosses NICs: experts, dispatch and combine as stages 0, 1 and 2."""
+        back = replace(self.dispatch, bytes=self.dispatch.bytes.T.copy())
+        every = [each.chunks(chunk) for each in (self.experts, self.dispatch, back)]
+        return in_stages(
+            fabric,
+            {stage: plan(fabric, each, policy) for stage, each in enumerate(every) if len(each)},
+        )
+
+
+def fabric_of(stream: Stream) -> Fabric:
+    """One NIC per member of the outer level, and the inner level as scale-up."""
+    if len(stream.levels) > 2:
+        raise InputError(
+            f"{len(stream.levels)} levels: a plan is for one or two; describe the inner ones by "
+            f"--fabric"
+        )
+    outer, inner = stream.levels[0], (*stream.levels, None)[1]
+    made = Fabric.uniform(outer.count, 1, outer.bandwidth, gpus=inner.count if inner else 1)
+    made = replace(made, latency_ps=int(outer.latency * PS_PER_S))
+    return replace(made, scaleup=inner.bandwidth) if inner else made
+
+
+def traffic(stream: Stream, domains: Sequence[Domain], fabric: Fabric) -> BlockTraffic:
+    """All messages between the fabric's GPUs, for the plan tools.  The fabric's GPUs are the first
+    workers, in order: all of them, or one member of the levels outside of its nodes.
+    """
+    gpus = fabric.nodes * fabric.gpus
+    counts = [level.count for level in stream.levels]
+    inside = next((n for n in range(len(counts)) if prod(counts[n:]) == gpus), None)
+    if inside is None:
+        raise InputError(
+            f"{stream.workers} workers, the fabric has {fabric.nodes} x {fabric.gpus} GPUs"
+        )
+    sent: Ints = np.zeros((2, gpus, gpus), np.int64)
+    for level in range(inside, len(counts)):
+        for matrix, each in zip(sent, messages(stream, domains, level), strict=True):
+            here = each.src < gpus  # levels inside join GPUs of one member
+            np.add.at(matrix, (each.src[here], each.dst[here]), each.size)
+    return BlockTraffic(*(Traffic.from_matrix(matrix, fabric) for matrix in sent))
+
+
+def held(stream: Stream, domains: Sequence[Domain]) -> list[list[int]]:
+    """Whose experts each worker has after the gathers, its own among them."""
+    if stream.workers > MOST_LISTED:
+        raise InputError(f"{stream.workers} workers: at most {MOST_LISTED} are listed one by one")
+    for domain in domains:
+        _expect_equal(domain)
+    own = coordinates([level.count for level in stream.levels])
+    domain_of = own // [domain.largest for domain in domains]
+    return [np.flatnonzero((domain_of == mine).all(axis=1)).tolist() for mine in domain_of]

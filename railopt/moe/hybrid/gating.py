@@ -20,7 +20,7 @@ integers without a solver.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -92,12 +92,11 @@ class Gating:
 
 def evaluate(gating: Gating, copies: Bools) -> Fraction:
     """The exact time of a choice, bool [pairs]."""
-    gather, exchange = _link_times(gating, copies)
-    return max(gating.pre, *gather) + 2 * max(exchange)
+    return time_with(gating, held_by(gating, copies))
 
 
-def _link_times(gating: Gating, copies: Bools) -> tuple[list[Fraction], list[Fraction]]:
-    """Seconds of copies and of tokens on every link, each [2 x centres]: out, then in."""
+def held_by(gating: Gating, copies: Bools) -> Bools:
+    """bool [centres, experts]: the copies of a choice, bool [pairs]."""
     expert, centre = gating.pairs()
     chosen = np.asarray(copies)
     if chosen.shape != expert.shape or chosen.dtype != np.bool_:
@@ -105,19 +104,33 @@ def _link_times(gating: Gating, copies: Bools) -> tuple[list[Fraction], list[Fra
             f"copies of shape {chosen.shape} and type {chosen.dtype}: expected {len(expert)} "
             f"truths, one per pair"
         )
-    home, tokens = gating.home[expert], gating.tokens[centre, expert]
-    loads = np.zeros((4, len(gating.rate)), np.int64)
-    np.add.at(loads[0], home[chosen], gating.expert[expert[chosen]])
-    np.add.at(loads[1], centre[chosen], gating.expert[expert[chosen]])
-    np.add.at(loads[2], centre[~chosen], tokens[~chosen])
-    np.add.at(loads[3], home[~chosen], tokens[~chosen])
-    rates = gating.rate.tolist()
-    times = [
-        Fraction(load, rate)
-        for row in loads.tolist()
-        for load, rate in zip(row, rates, strict=True)
-    ]
-    return times[: 2 * len(rates)], times[2 * len(rates) :]
+    held = np.zeros(gating.tokens.shape, np.bool_)
+    held[centre[chosen], expert[chosen]] = True
+    return held
+
+
+def time_with(gating: Gating, held: Bools) -> Fraction:
+    """The exact time with copies bool [centres, experts], which may be another step's: they are
+    sent whether tokens ask for them or not.
+    """
+    gather, exchange = _link_times(gating, held)
+    return max(gating.pre, *gather) + 2 * max(exchange)
+
+
+def _link_times(gating: Gating, held: Bools) -> tuple[list[Fraction], list[Fraction]]:
+    """Seconds of copies and of tokens on every link, each [2 x centres]: out, then in."""
+    centres = len(gating.rate)
+    away = np.arange(centres)[:, None] != gating.home
+    copied = np.where(held & away, gating.expert, 0)
+    sent = np.where(~held & away, gating.tokens, 0)
+    lent: Ints = np.zeros(centres, np.int64)
+    asked: Ints = np.zeros(centres, np.int64)
+    np.add.at(lent, gating.home, copied.sum(axis=0))
+    np.add.at(asked, gating.home, sent.sum(axis=0))
+    loads = np.concatenate([lent, copied.sum(axis=1), sent.sum(axis=1), asked])
+    rates = gating.rate.tolist() * 4
+    times = [Fraction(load, rate) for load, rate in zip(loads.tolist(), rates, strict=True)]
+    return times[: 2 * centres], times[2 * centres :]
 
 
 class Part(NamedTuple):
@@ -232,26 +245,28 @@ class GatingChoice:
     bracket   exact seconds; known by the leaves, which `check_tree` re-checks
     leaves    the parts of the search and the prices that bound each
     nodes     parts that were looked at
-    claimed   who claims the value to be optimal without a proof that is checked here, or ""
     """
 
     copies: Bools
     bracket: Bracket
     leaves: tuple[Leaf, ...]
     nodes: int
-    claimed: str = ""
 
 
-def choose(gating: Gating, *, limit_s: float = 10.0) -> GatingChoice:
-    """The optimum with its proof, or the best choice and the best bound after `limit_s` seconds."""
-    deadline = time.monotonic() + limit_s
+def choose(
+    gating: Gating, *, limit_s: float = 10.0, clock: Callable[[], float] = time.monotonic
+) -> GatingChoice:
+    """The optimum with its proof, or the best choice and the best bound after `limit_s` seconds
+    of the clock.
+    """
+    deadline = clock() + limit_s
     search = _GatingSearch(gating)
-    best, value, claimed = search.start()
+    best, value = search.start()
     open_: list[tuple[Fraction, Part]] = [(gating.pre, Part(gating.pre, None, {}))]
     leaves: list[Leaf] = []
     unproved: list[Fraction] = []  # bounds of parts that can't be split any more
     nodes = 0
-    while open_ and (nodes == 0 or time.monotonic() < deadline):
+    while open_ and (nodes == 0 or clock() < deadline):
         lower, part = open_.pop(min(range(len(open_)), key=lambda i: open_[i][0]))
         nodes += 1
         shares, gather, leaf = search.relax(part)
@@ -259,11 +274,11 @@ def choose(gating: Gating, *, limit_s: float = 10.0) -> GatingChoice:
         for rounded in search.rounded(shares):
             found = evaluate(gating, rounded)
             if found < value:
-                best, value, claimed = rounded, found, ""
+                best, value = rounded, found
         if nodes == 1 and bound < value:
-            suggested, found, claims = search.milp(min(limit_s / 3, deadline - time.monotonic()))
+            suggested, found = search.milp(min(limit_s / 3, deadline - clock()))
             if found <= value:
-                best, value, claimed = suggested, found, claims
+                best, value = suggested, found
         parts = [] if bound >= value else search.split(part, shares, gather)
         if parts:
             open_ += [(bound, one) for one in parts]
@@ -274,7 +289,7 @@ def choose(gating: Gating, *, limit_s: float = 10.0) -> GatingChoice:
     bound = min([value, *unproved, *(lower for lower, _ in open_)])
     status = Status.KNOWN if value == bound else Status.OPEN
     known = Bracket(value, bound, status, by="branch and bound on prices")
-    return GatingChoice(best, known, tuple(leaves), nodes, claimed)
+    return GatingChoice(best, known, tuple(leaves), nodes)
 
 
 def check_tree(gating: Gating, choice: GatingChoice) -> bool:
@@ -364,13 +379,12 @@ class _GatingSearch:
         np.add.at(self.limit, 3 * centres + self.home, -stay / rate[self.home])
         self.cost = np.concatenate([np.zeros(pairs), [1.0, 2.0]])
 
-    def start(self) -> tuple[Bools, Fraction, str]:
+    def start(self) -> tuple[Bools, Fraction]:
         """The better of no copies and all copies."""
         sides = [np.zeros(len(self.expert), np.bool_), np.ones(len(self.expert), np.bool_)]
-        best, value = min(
+        return min(
             ((side, evaluate(self.gating, side)) for side in sides), key=lambda entry: entry[1]
         )
-        return best, value, ""
 
     def relax(self, part: Part) -> tuple[Floats, float, Leaf]:
         """LP shares of every pair, the LP's gather time, and the part with the LP's dual prices as
@@ -410,7 +424,7 @@ class _GatingSearch:
         leaf's bound is the time of its one choice.
         """
         copies = np.array([part.fixed[pair] == 1 for pair in range(len(self.expert))], np.bool_)
-        gather, exchange = _link_times(self.gating, copies)
+        gather, exchange = _link_times(self.gating, held_by(self.gating, copies))
         prices = [0] * (len(gather) + len(exchange))
         prices[len(gather) + exchange.index(max(exchange))] = 1
         if max(gather) > part.low:
@@ -477,9 +491,8 @@ class _GatingSearch:
         for threshold in (0.5, 0.2, 0.8, 1e-6, 1 - 1e-6):
             yield shares > threshold
 
-    def milp(self, limit_s: float) -> tuple[Bools, Fraction, str]:
-        """What HiGHS suggests, re-evaluated here, and its name if it claims that to be optimal."""
-        import scipy
+    def milp(self, limit_s: float) -> tuple[Bools, Fraction]:
+        """What HiGHS suggests, re-evaluated here."""
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         pairs = len(self.expert)
@@ -493,8 +506,4 @@ class _GatingSearch:
             options={"time_limit": max(0.1, limit_s), "mip_rel_gap": 0},
         )
         copies = np.zeros(pairs, np.bool_) if solved.x is None else solved.x[:pairs] > 0.5
-        return (
-            copies,
-            evaluate(self.gating, copies),
-            f"HiGHS of scipy {scipy.__version__}" if solved.status == 0 else "",
-        )
+        return copies, evaluate(self.gating, copies)

@@ -4,19 +4,24 @@ section on SR encoding).
 The shared expert is the mean of all experts, known everywhere.  An expert travels as the k largest
 differences from it, value and index; what is dropped is the error, and it is known exactly:
 
-    relative error = sqrt(sum of the dropped differences^2 / sum of all differences^2)
+    relative error = sqrt(sum of the dropped differences^2 / sum of the expert's parameters^2)
     compression    = dense bytes / (k x (value bytes + index bytes))
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from railopt.base.arrays import Array
 from railopt.base.errors import InputError
+from railopt.moe.hybrid.spec import HybridQuestion
+from railopt.moe.hybrid.stream import Domain, optimum
 
 
 class Migrated(NamedTuple):
@@ -88,8 +93,62 @@ def decode(shared: Array, migrated: Migrated) -> Array:
 
 
 def relative_error(expert: Array, shared: Array, migrated: Migrated) -> float:
-    """What migration lost, over what the expert differs from the shared one (Euclidean norms)."""
-    difference = expert.astype(np.float64) - shared.astype(np.float64)
+    """What migration lost, over the expert (Euclidean norms)."""
     lost = expert.astype(np.float64) - decode(shared, migrated).astype(np.float64)
-    whole = float(np.linalg.norm(difference))
+    whole = float(np.linalg.norm(expert.astype(np.float64)))
     return float(np.linalg.norm(lost)) / whole if whole else 0.0
+
+
+class MigrationRow(NamedTuple):
+    """One compression ratio: bytes sent per expert, the mean error of experts as differences from
+    the shared one and without it, and the best domains of a block with their time.
+    """
+
+    compression: Fraction
+    sent_bytes: int
+    error: float
+    error_alone: float
+    domains: tuple[Domain, ...]
+    block: Fraction
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; exact numbers as "p/q"."""
+        exact = {"compression": str(self.compression), "block": str(self.block)}
+        return {**self._asdict(), **exact, "domains": [one.as_dict() for one in self.domains]}
+
+
+def curve(
+    experts: Array, ratios: Sequence[Fraction], question: HybridQuestion
+) -> list[MigrationRow]:
+    """Error, bytes and time by compression ratio; experts float [experts, ...].
+
+    >>> import numpy as np
+    >>> from fractions import Fraction
+    >>> from railopt.moe.hybrid import migrate, spec
+    >>> experts = np.random.default_rng(0).normal(size=(8, 64, 64)).astype(np.float32)
+    >>> rows = migrate.curve(experts, [Fraction(2), Fraction(50)], spec.read(None))
+    >>> rows[0].error < rows[1].error, rows[0].block > rows[1].block
+    (True, True)
+    """
+    if experts.ndim < 2 or experts.dtype.kind != "f" or not experts.size:
+        raise InputError(
+            f"weights of shape {experts.shape} and type {experts.dtype}: expected floating-point "
+            f"numbers [experts, ...]"
+        )
+    shared, rows = shared_expert(experts), []
+    width, parameters = experts.dtype.itemsize, experts[0].size
+
+    def error(base: Array, keep: int) -> float:
+        each = [relative_error(one, base, encode(one, base, keep)) for one in experts]
+        return float(np.mean(each))
+
+    for ratio in ratios:
+        best = optimum(replace(question.stream, compression=ratio), unequal=question.unequal)
+        time = best.domains, best.latency.total
+        if ratio == 1:  # whole experts, without indices
+            rows.append(MigrationRow(ratio, parameters * width, 0.0, 0.0, *time))
+            continue
+        keep = kept(parameters, float(ratio), width, width)
+        errors = error(shared, keep), error(np.zeros_like(shared), keep)
+        rows.append(MigrationRow(ratio, keep * (width + 4), *errors, *time))
+    return rows

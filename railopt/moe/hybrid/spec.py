@@ -28,6 +28,7 @@ from railopt.base import toml
 from railopt.base.arrays import whole_number
 from railopt.base.errors import InputError, printable
 from railopt.base.units import PS_PER_S, parse_bytes, parse_number, parse_rate, parse_time, quoted
+from railopt.model.fabric import Fabric
 from railopt.moe.hybrid.stream import MAX_MEMBERS, Level, Stream
 
 MAX_LEVELS = 8
@@ -45,24 +46,44 @@ class HybridQuestion(NamedTuple):
     unequal: bool
 
 
-def read(path: str | os.PathLike[str] | None) -> HybridQuestion:
-    """Read a spec; None is the bundled one (four data centres of eight GPUs on 10 Gb/s)."""
-    return toml.read(
-        files("railopt.moe.hybrid").joinpath("default.toml") if path is None else path, parse
+def read(
+    path: str | os.PathLike[str] | None, inside: tuple[Level, ...] | None = None
+) -> HybridQuestion:
+    """Read a spec; None is the bundled one (four data centres of eight GPUs on 10 Gb/s).  Levels
+    `inside` are added below those of a spec, and take the place of the bundled one's.
+    """
+    if path is not None:
+        return toml.read(path, lambda data: parse(data, inside or ()))
+    bundled = files("railopt.moe.hybrid").joinpath("default.toml")
+    if inside is None:
+        return toml.read(bundled, parse)
+    return toml.read(bundled, lambda data: parse({**data, "level": []}, inside))
+
+
+def levels_of(fabric: Fabric) -> tuple[Level, Level]:
+    """Nodes, whose link is all NICs of the slowest one, and GPUs on the scale-up fabric."""
+    slowest = int(min(rates.sum(axis=1).min() for rates in (fabric.tx, fabric.rx)))
+    latency = Fraction(fabric.latency_ps, PS_PER_S)
+    return (
+        Level("node", fabric.nodes, slowest, latency),
+        Level("gpu", fabric.gpus, fabric.scaleup),
     )
 
 
-def parse(data: Mapping[str, Any]) -> HybridQuestion:
-    """A parsed TOML document as a question."""
+def parse(data: Mapping[str, Any], inside: tuple[Level, ...] = ()) -> HybridQuestion:
+    """A parsed TOML document as a question; levels `inside` are below its own."""
     toml.only(data, _SIZES | _PRESET | _OPTIONS | {"level"}, "spec")
     tables = data.get("level", [])
-    if not isinstance(tables, list) or not tables:
-        raise InputError("no [[level]]: give at least one, the outermost first")
+    if not isinstance(tables, list) or not (tables or inside):
+        raise InputError("no [[level]]: give at least one, the outermost first, or a fabric")
     if len(tables) > MAX_LEVELS:
         raise InputError(f"{len(tables)} levels: at most {MAX_LEVELS} are possible")
-    levels = tuple(_level(table, number) for number, table in enumerate(tables))
+    levels = (*(_level(table, number) for number, table in enumerate(tables)), *inside)
     if len({level.name for level in levels}) < len(levels):
-        raise InputError("two [[level]] tables of one name: give each its own")
+        raise InputError(
+            "two [[level]] tables of one name (those of a fabric are node and gpu): give each its "
+            "own"
+        )
     sizes = (
         _from_preset(data, prod(level.count for level in levels))
         if "preset" in data

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from railopt.base.arrays import Int32s, Ints
 from railopt.base.errors import InputError
 from railopt.evidence.certificate import Certificate
-from railopt.model.chunks import COLUMNS, Chunks
+from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.plan import Plan
+from railopt.model.plan import Plan, in_stages
 from railopt.moe.migration.batches import busiest, by_layer, coloured
 from railopt.moe.migration.copies import (
     LocalCopy,
@@ -133,28 +133,13 @@ class Migration:
 
     def plan(self, policy: str = "lpt", cap: int | None = 1 << 20) -> Plan:
         """What crosses NICs, as a plan with a stage per batch; each batch's rails by `policy`."""
-        parts, stages = [], []
-        before = np.zeros((self.ranks, self.ranks), np.int64)
+        shape, made = (self.fabric.nodes, self.fabric.gpus), {}
         for batch, (src, dst, number) in enumerate(self._crossing()):
-            if not len(src):
-                continue
-            size = number * self.expert_bytes
-            shape = self.fabric.nodes, self.fabric.gpus
-            made = plan(self.fabric, Chunks.from_flows(*shape, src, dst, size, cap), policy)
-            columns = made.chunks.columns()
-            shift = before[made.chunks.src_gpu, made.chunks.dst_gpu]
-            parts.append({**columns, "offset": columns["offset"] + shift, "rail": made.rail})
-            stages.append(np.full(len(made.rail), batch, np.int32))
-            before[src, dst] += size
-        if not parts:
-            empty = {name: np.zeros(0, kind) for name, kind in COLUMNS.items()}
-            parts, stages = [{**empty, "rail": np.zeros(0, np.int16)}], [np.zeros(0, np.int32)]
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        pair = joined["src_gpu"].astype(np.int64) * self.ranks + joined["dst_gpu"]
-        joined["flow"] = np.unique(pair, return_inverse=True)[1].astype(np.int32)
-        rail = joined.pop("rail")
-        chunks = Chunks.from_columns(self.fabric.nodes, self.fabric.gpus, joined)
-        return Plan(self.fabric, chunks, rail, policy, np.concatenate(stages))
+            if len(src):
+                size = number * self.expert_bytes
+                chunks = Chunks.from_flows(*shape, src, dst, size, cap)
+                made[batch] = plan(self.fabric, chunks, policy)
+        return in_stages(self.fabric, made)
 
     def _crossing(self) -> list[tuple[Ints, Ints, Ints]]:
         """(sender, receiver, copies) of each pair of ranks on different nodes, by batch."""

@@ -34,7 +34,12 @@ def read_location(
     if data and not isinstance(data[0], list):
         data = [data] * layers
     try:
-        return Placement.from_phy2log(_rows(data), nodes, gpus, experts, twins=True)
+        rows = _rows(data)
+        if rows and len(rows[0]) % (nodes * gpus):
+            raise InputError(
+                f"{len(rows[0])} slots per layer on {nodes * gpus} GPUs: expected as many on each"
+            )
+        return Placement.from_phy2log(rows, nodes, gpus, experts, twins=True)
     except InputError as error:
         raise FormatError(f"{printable(path)}: {error}") from error
 

@@ -35,6 +35,21 @@ class MovesBound(NamedTuple):
     moves: int
     witness: dict[str, Any]
 
+    def holds(self, load: Ints, old: Int32s, gpus: int, most: Fraction) -> bool:
+        """Whether the witness shows the bound, added up anew in whole numbers."""
+        held, tokens = _holders(old, len(load), gpus), load.tolist()
+        if self.witness["kind"] == "copies":  # with a copy less, each has more than `most`
+            wanted = {e: n for e, _, n in self.witness["experts"]}
+            short = all(tokens[e] > most * (n - 1) for e, n in wanted.items())
+            return short and self.moves <= sum(n - len(held[e]) for e, n in wanted.items())
+        full = set(self.witness["gpus"])
+        if not full <= _full(load, held, gpus, most):
+            return False
+        # so many moves less one relieve fewer GPUs, whichever experts they are of
+        most_held = sorted((len(where & full) for where in held), reverse=True)
+        reached = sum(most_held[: self.moves - 1]) + self.moves - 1
+        return not self.moves or reached < len(full)
+
 
 def least_moves(load: Ints, old: Int32s, gpus: int, most: Fraction) -> MovesBound:
     """A bound on the moves of any map of one layer in which no GPU has more than `most` tokens.
@@ -90,6 +105,8 @@ class CurvePoint(NamedTuple):
 
     moves    copies that move;  least  no map as even, layer by layer, moves fewer
     balance  max/mean of the GPUs, mean over layers;  worst  of the worst layer
+    bounds   of each layer: tokens of its fullest GPU, and the moves that a map needs at least in
+             which no GPU has more
     """
 
     budget: int
@@ -97,6 +114,12 @@ class CurvePoint(NamedTuple):
     least: int
     balance: float
     worst: float
+    bounds: tuple[tuple[Fraction, MovesBound], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; tokens as fractions in text."""
+        bounds = [{"most": str(most), **bound._asdict()} for most, bound in self.bounds]
+        return {**self._asdict(), "bounds": bounds}
 
 
 def moves_curve(
@@ -110,13 +133,16 @@ def moves_curve(
     for budget in budgets:
         made = repaired_map(weight, old, sizes, FewMoves(moves=budget))
         even = balance(weight, made, gpus)
-        least = moves = 0
+        moves, bounds = 0, []
         for load, before, after in zip(loads, old, made, strict=True):
             held = _holders(before, len(load), gpus)
             owner = slot_gpus(len(after), gpus).tolist()
             moves += sum(g not in held[e] for e, g in zip(after.tolist(), owner, strict=True))
-            least += least_moves(load, before, gpus, _fullest(load, after, gpus)).moves
-        points.append(CurvePoint(budget, moves, least, float(even.mean()), float(even.max())))
+            most = _fullest(load, after, gpus)
+            bounds.append((most, least_moves(load, before, gpus, most)))
+        least, worst = sum(bound.moves for _, bound in bounds), float(even.max())
+        mean = float(even.mean())
+        points.append(CurvePoint(budget, moves, least, mean, worst, tuple(bounds)))
     return points
 
 

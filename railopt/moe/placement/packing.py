@@ -22,6 +22,7 @@ from railopt.moe.placement.placement import slot_gpus
 WORTH = 1 - 1e-4  # of the fullest GPU's load: what an exchange must reach
 ROUGH = 1.02  # of the mean: a packing whose fullest GPU is above it is improved further
 EXACT = 2**53  # whole numbers below it are exact as float64
+LARGEST = 1e280  # a load: sums of them stay finite
 PARTNERS = 8  # GPUs that the fullest one asks for an exchange before it gives up
 
 
@@ -54,8 +55,10 @@ def loads_of(weight: npt.ArrayLike) -> Floats:
             f"experts]"
         )
     loads = np.ascontiguousarray(given, dtype=np.float64)
-    if not np.isfinite(loads).all() or loads.min() < 0:
-        raise InputError("weight holds negative numbers, infinities or NaN: a load is at least 0")
+    if not np.isfinite(loads).all() or loads.min() < 0 or loads.max() > LARGEST:
+        raise InputError(
+            f"weight holds negative numbers, infinities or NaN: a load is 0 to {LARGEST:.0e}"
+        )
     return loads
 
 

@@ -137,6 +137,10 @@ class Placement:
                 f"a physical expert map of shape {slots.shape} with entries outside 0 to "
                 f"{experts - 1}"
             )
+        if slots.shape[1] < experts:
+            raise InputError(
+                f"{slots.shape[1]} slots per layer for {experts} experts: expected as many at least"
+            )
         if len(slots) * nodes * gpus * experts > MAX_HELD:
             raise InputError(
                 f"{len(slots)} layers of {experts} experts on {nodes * gpus} GPUs: more than "

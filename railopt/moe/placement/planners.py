@@ -26,7 +26,14 @@ from railopt.moe.placement.placement import (
     homes_near,
     homes_without,
 )
-from railopt.moe.placement.repair import left_over, repaired, repaired_map, resized
+from railopt.moe.placement.repair import (
+    FEW,
+    FewMoves,
+    left_over,
+    repaired,
+    repaired_map,
+    resized,
+)
 from railopt.moe.placement.replicate import rebalance
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
@@ -47,6 +54,7 @@ class PlacementProblem:
               `pro-prophet` know it
     costs     float64 [source GPU, GPU], of a token: which GPU is which under `replicate`, after
               `previous`
+    few       how far `replicate` repairs `previous` (None: what is cheapest, moves included)
     """
 
     model: TimeModel
@@ -58,6 +66,7 @@ class PlacementProblem:
     limit_s: float = 30.0
     active: Bools | None = None
     costs: Floats | None = field(default=None, repr=False)
+    few: FewMoves | None = None
 
     def __post_init__(self) -> None:
         counts = frozen(self.counts, np.int64, "counts", 3)
@@ -243,6 +252,8 @@ def replicate(problem: PlacementProblem) -> Placed:
     load = problem.counts.sum(axis=1)
     nodes, gpus = problem.grid
     sizes = wanted, problem.groups, nodes, len(on)
+    if problem.few is not None:
+        return Placed(_asked_moves(problem, load, sizes, problem.few))
     phy2log = rebalance(load, *sizes)[0]
     bundles = Placement.from_phy2log(phy2log, nodes, gpus, experts).holds
     together = gpus if hierarchical(experts, *sizes) else len(on)
@@ -268,15 +279,30 @@ def replicate(problem: PlacementProblem) -> Placed:
     return Placed(cheapest(problem, previous, known))
 
 
+def _asked_moves(
+    problem: PlacementProblem, load: Ints, sizes: tuple[int, int, int, int], few: FewMoves
+) -> Placement:
+    """The placement before, repaired as far as was asked for."""
+    previous = problem.previous
+    if previous is None or problem.active is not None or previous.holds[0].sum() != sizes[0]:
+        raise InputError(
+            f"a repair: expected a placement before of {sizes[0]} replicas per layer on all GPUs"
+        )
+    made = _few_moves(load, previous, sizes, few)
+    if made is None:
+        raise InputError("a repair: expected a placement before with as many experts on every GPU")
+    return made
+
+
 def _few_moves(
-    load: Ints, previous: Placement, sizes: tuple[int, int, int, int]
+    load: Ints, previous: Placement, sizes: tuple[int, int, int, int], few: FewMoves = FEW
 ) -> Placement | None:
     """The placement before, its slots changed one by one until it is even enough; None where GPUs
     hold different numbers of experts.
     """
     if np.ptp(previous.holds.sum(axis=2)):
         return None
-    rows = repaired_map(loads_of(load), previous.phy2log(), sizes)
+    rows = repaired_map(loads_of(load), previous.phy2log(), sizes, few)
     holds = Placement.from_phy2log(rows, previous.nodes, previous.gpus, previous.experts).holds
     return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from railopt.base.arrays import Bools, Floats, Int32s, Ints, whole_number
 from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
-from railopt.base.units import INT64_MAX
+from railopt.base.units import INT64_MAX, parse_integer, parse_number, parse_options
 from railopt.moe.placement.improve import improve
 from railopt.moe.placement.old_map import in_place, least_change
 from railopt.moe.placement.packing import (
@@ -44,6 +44,18 @@ class FewMoves(NamedTuple):
     tolerance: float = 1.02
     stays: float = 1.05
     moves: int | None = None
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> FewMoves:
+        """From "tolerance=1.05,stays=1.1" or "moves=20"; `where` names it in messages."""
+        given = parse_options(text, cls._fields, where)
+        shares: dict[str, Any] = {name: given[name] for name in given if name != "moves"}
+        if shares and "moves" in given:
+            raise InputError(f"{where}: {', '.join(shares)} can't do anything beside moves=...")
+        if "moves" in given:
+            return cls(moves=parse_integer(given["moves"], "number of moves", low=0))
+        shares = {name: float(parse_number(shares[name], name)) for name in shares}
+        return cls(**shares).checked()
 
     def checked(self) -> FewMoves:
         """This aim, if there is such a one."""

@@ -3,13 +3,15 @@
     VLLM_PLUGINS=railopt vllm serve ... --enable-expert-parallel --enable-eplb
 
 The interface is that of vLLM 0.32 and 0.33: summed loads, five numbers and the map that is there,
-which is repaired with few moves.  Two replicas of one expert never share a GPU, where vLLM's own
-policy puts some of them together.
+which is repaired with few moves.  RAILOPT_EPLB says how far, "tolerance=1.05,stays=1.1" or
+"moves=20" (see `FewMoves`).  Two replicas of one expert never share a GPU, where vLLM's own policy
+puts some of them together.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from railopt.base.errors import InputError
+from railopt.moe.placement.repair import FewMoves
 from railopt.moe.placement.replicate import rebalance
 
 if TYPE_CHECKING:
@@ -29,6 +32,11 @@ _logged: set[str] = set()  # reasons that were logged, without their numbers
 
 class UnequalSlots(InputError, AssertionError):
     """Replicas that the ranks do not divide; vLLM's own policy asserts that they do."""
+
+
+def few_asked() -> FewMoves:
+    """What the environment variable RAILOPT_EPLB asks for."""
+    return FewMoves.parse(os.environ.get("RAILOPT_EPLB", ""), "RAILOPT_EPLB")
 
 
 def _abstract_policy() -> Any:
@@ -88,10 +96,10 @@ class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
         num_groups  kept on one node each where they divide the experts and the nodes divide them,
                     else the global policy
         old_global_expert_indices  [layers, num_replicas], the slots before, which are repaired with
-                    few moves; of another shape, they are not looked at
+                    few moves; of another shape, as after a rank is gone, all is planned anew
 
-        With a map before of the right shape nothing is raised: where loads or map are no good it is
-        returned as it is, and the reason is logged once.
+        With a map before nothing is raised: where loads or map are no good it is returned as it
+        is, and the reason is logged once.
         """
         import torch
 
@@ -102,9 +110,9 @@ class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
             old = _on_host(before) if before is not None and fits else None
             if old is not None:
                 _need_every_expert(old, weight.shape[1])
-            made = rebalance(_on_host(weight), *sizes, old)[0]
+            made = rebalance(_on_host(weight), *sizes, old, few_asked())[0]
         except Exception as error:  # whatever it is, a server goes on with the map that it has
-            if before is None or not fits:
+            if before is None:
                 raise
             kind = re.sub(r"\d+", "", str(error))
             if kind not in _logged:

@@ -15,6 +15,8 @@ def register() -> None:
         return
     from vllm.distributed.eplb.policy import EPLB_POLICIES
 
-    from railopt.moe.placement.vllm import RailoptEplbPolicy
+    from railopt.moe.placement.vllm import RailoptEplbPolicy, few_asked
+
+    few_asked()  # a setting that is none ends the server before it starts
 
     EPLB_POLICIES["default"] = RailoptEplbPolicy

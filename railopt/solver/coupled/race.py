@@ -1,7 +1,7 @@
 """The state of one coupled solve: the best plan and bound so far, and the clock.
 
 `shared_out` and `first_bound` need no kernel: they are the answer where an interrupt comes in the
-first moment of a solve, or a kernel can't run.
+first moment of a solve, or where no kernel can run.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class Progress(NamedTuple):
-    """Where a race stands: the best value and bound in seconds (None where none is known), and what
-    is at work.
+    """How far a race is: the best value and bound in seconds (None where none is known), and the
+    step that runs.
     """
 
     value: Fraction | None
@@ -41,7 +41,7 @@ class Progress(NamedTuple):
 
 @dataclass
 class Race:
-    """The best plan and the best bound so far, and on whose word; `limit_s` is in seconds of
+    """The best plan and the best bound so far, and who found them; `limit_s` is in seconds of
     `clock`.
 
     rail       int16 [C], the best plan, of `value` seconds, by `plan_by`; None before the first
@@ -49,7 +49,7 @@ class Race:
     claimed_by the back-end on whose word the plan is optimal
     unchecked  a bound that the checker could not check, and by what
     done       (side, node) whose local optimum raises the bound no further
-    step_s     what a step of the search took lately
+    step_s     seconds that a recent step of the search took
     """
 
     fabric: Fabric
@@ -140,7 +140,7 @@ class Race:
             self.unchecked = (bound, by)
 
     def _distrust(self, value: Fraction, by: str) -> None:
-        """A plan is faster than a bound: the bound is wrong, and the first one has to do."""
+        """A plan is faster than a bound: the bound is wrong; fall back to the first one."""
         self._refused(self.best_bound, self.unchecked[1] or self.bound_by, value, by)
         self.unchecked, self.claimed_by = (Fraction(0), ""), ""
         self.bound, self.witness = first_bound(self.fabric, self.chunks)
@@ -153,7 +153,7 @@ class Race:
         )
 
     def note(self, text: str) -> None:
-        """Something that went wrong on the way; said once."""
+        """Something that went wrong, for the outcome's notes; each text once."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -164,7 +164,7 @@ class Race:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While it lasts, Ctrl-C ends the race and is noted."""
+        """Inside, Ctrl-C ends the race and is noted."""
         try:
             yield
         except KeyboardInterrupt:

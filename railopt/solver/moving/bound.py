@@ -34,7 +34,7 @@ from railopt.base.errors import InputError, NotProved
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.solver.fluid import among, least_time
+from railopt.solver.fluid import least_time
 from railopt.solver.moving.classes import Classes, classes_of
 from railopt.solver.rational import Number
 from railopt.solver.simplex import LinearProgram, guess, optimum
@@ -110,7 +110,7 @@ def least_moved(
     divisible traffic takes.  Where `limit_s` seconds are not enough the bound may be too low, and
     `value` is None.
     """
-    least = least_time(*among(fabric, chunks)[1:])
+    least = least_time(fabric, chunks)
     if time is not None and time < least:
         raise InputError(
             f"no plan takes {time} seconds: even divisible traffic takes {least}; give as much, or "

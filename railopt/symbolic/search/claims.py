@@ -139,6 +139,23 @@ def _different_rails(record: Record, optimum: Fraction) -> Fraction:
     return optimum
 
 
+def _wide(record: Record, optimum: Fraction) -> Fraction:
+    """The optimum, where a leaf has as many links as NICs below it, and as fast."""
+    leaf, rate = record["best"]["problem"]["leaf"], _rate(record)
+    wide = (leaf["uplinks"], leaf["rate"]) == (leaf["nodes"] * leaf["rails"], rate)
+    need(wide, "links: expected as many as NICs below a leaf, and as fast")
+    return optimum
+
+
+def _sprayed(record: Record, optimum: Fraction) -> Fraction:
+    """The optimum, where packets are spread over all links of a leaf of one rail."""
+    _rate(record)
+    need(record["best"]["problem"]["leaf"]["rails"] == 1, "leaves: expected one rail each")
+    flat = not any(isinstance(place, list) for place in record["bad"]["assignment"])
+    need(flat, "assignment: expected rails, whose links are shared by all")
+    return optimum
+
+
 def _printed(record: Record, optimum: Fraction) -> Fraction:
     return hot_of(record).printed() * optimum
 
@@ -160,6 +177,8 @@ ALLOWED: dict[str, Allowed] = {
     "nodes with different numbers of rails: spreading each pair evenly keeps the sender uniform "
     "and optimal": _different_rails,
     "the uniform split stays optimal when one NIC runs at half speed": _one_nic(Fraction(1, 2)),
+    "with as many uplinks as NICs and as fast, hashed flows wait for NICs alone": _wide,
+    "uniform sending and receiving make the uplinks of a group even": _sprayed,
     "R1 > R2 gives a node N channels of R2 to another, also from one GPU": _optimum,
     "FAST is within 1 + (B2/B1)(m + m/n) of the optimum": _printed,
     "in descending order every redistribution but the last is hidden": _hidden,

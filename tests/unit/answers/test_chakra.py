@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import railopt
 from railopt import Fabric, Plan
-from railopt.answers.chakra import COMP, RECV, SEND, traces, varint
+from railopt.answers.chakra import COMP, RECV, SEND, astra, traces, varint
 from railopt.base.errors import InputError
 
 FIELD = descriptor_pb2.FieldDescriptorProto
@@ -130,8 +132,10 @@ def test_stages_wait_for_each_other(plan: Plan) -> None:
 def test_a_file_a_nic(plan: Plan, tmp_path: Path) -> None:
     plan.save(tmp_path / "plan.npz")
     written = railopt.convert(tmp_path / "plan.npz", tmp_path / "out.et").paths
-    assert [path.name for path in written] == [f"out.{rank}.et" for rank in range(6)]
-    assert [path.read_bytes() for path in written] == list(traces(plan))
+    beside = ["out.system.json", "out.memory.json", "out.network.json", "out.md"]
+    traces_ = [f"out.{rank}.et" for rank in range(6)]
+    assert [path.name for path in written] == [*traces_, *beside]
+    assert [path.read_bytes() for path in written[:6]] == list(traces(plan))
     with pytest.raises(InputError, match=r"out\.0\.et exists"):
         railopt.convert(tmp_path / "plan.npz", tmp_path / "out.et")
     for name in ("out.06.et", "out.et", "other.9.et", "out.x.et"):  # of no set of this name
@@ -142,6 +146,22 @@ def test_a_file_a_nic(plan: Plan, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"out\.6\.et and 1 more of an earlier, larger set"):
         railopt.convert(tmp_path / "plan.npz", tmp_path / "out.et", force=True)
     assert (tmp_path / "out.10.et").exists()
+
+
+def test_what_astra_sim_needs_is_beside_the_traces(plan: Plan) -> None:
+    found = dict(astra(plan, "run"))
+    network = json.loads(found["network.json"])
+    ranks = plan.fabric.nodes * plan.fabric.rails
+    assert network["npus_count"] == [ranks]
+    assert network["bandwidth"][0] * 2**30 == plan.fabric.tx[0, 0]
+    assert network["latency"] == [plan.fabric.latency_ps / 2000]  # two hops, nanoseconds
+    assert json.loads(found["system.json"])["all-to-all-implementation"] == ["direct"]
+    for name in ("run.system.json", "run.network.json", "run.memory.json", f"run.{ranks - 1}.et"):
+        assert name in found["md"]
+    slow = replace(plan, fabric=plan.fabric.degraded({(0, 0): "0.5"}))
+    found = dict(astra(slow, "run"))
+    assert "network.json" not in found
+    assert "NICs of this fabric differ" in found["md"]
 
 
 def test_an_empty_plan_is_metadata() -> None:

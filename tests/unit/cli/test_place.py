@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from railopt.cli.main import main
 from railopt.moe.assess import RAIL_POLICIES
+from railopt.moe.placement.moves import MovesBound
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.trace import Trace
 
@@ -224,6 +226,7 @@ def test_groups_that_can_not_stay_on_one_node_are_said(
     assert (said in capsys.readouterr().out) == (kept < 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planner", ["contiguous", "pro-prophet", "shadow"])
 def test_copies_that_only_a_file_has_are_counted_and_not_placed(
     planner: str, trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -315,6 +318,7 @@ def test_times_of_training_are_not_given_for_serving(
     assert "draws a training iteration: the trace has loads" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -408,6 +412,7 @@ def test_load_tensors_need_a_model(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "does not say how many experts a token has: 6, as deepseek-v2-lite has" in ran.err
 
 
+@pytest.mark.slow
 def test_dimensions_by_flags_and_room_that_is_assumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -446,6 +451,7 @@ def test_counts_of_four_dimensions_are_a_trace(
     assert found[0]["records"] == "training iterations"
 
 
+@pytest.mark.slow
 def test_replicate_moves_nothing_that_need_not_move(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -467,6 +473,7 @@ def test_replicate_moves_nothing_that_need_not_move(
     assert moved["next"] < from_contiguous
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aim", ["gpu", "link", "time"])
 @pytest.mark.parametrize("replicas", ["8", "12"])
 def test_what_is_dear_to_move_stays_whatever_the_aim(
@@ -545,11 +552,26 @@ def test_a_map_for_vllm_is_read_back_and_its_repair_is_a_curve(
     assert all(len(row) == 12 and set(row) == set(range(8)) for row in rows)
     capsys.readouterr()
     assert main([*options, "--previous", str(path), "--moves", "--json"]) == 0
-    curve = json.loads(capsys.readouterr().out)["moves"]
+    found = json.loads(capsys.readouterr().out)
+    curve = found["moves"]
+    for point in curve:
+        for load, row, said in zip(found["moves_loads"], rows, point["bounds"], strict=True):
+            bound = MovesBound(said["moves"], said["witness"])
+            assert bound.holds(np.array(load), np.array(row), 4, Fraction(said["most"]))
     assert curve[0] == {**curve[0], "budget": 0, "moves": 0, "least": 0}
     assert all(point["least"] <= point["moves"] for point in curve)
     balances = [point["balance"] for point in curve]
     assert balances == sorted(balances, reverse=True)
+    made = tmp_path / "next.json"
+    repair = [*options, "--previous", str(path), "--repair"]
+    assert main([*repair, "moves=1", "--vllm", str(made), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["new_copies"] == curve[1]["moves"]
+    assert main([*repair, "moves=0", "--vllm", str(made), "--force"]) == 0
+    assert [sorted(row) for row in json.loads(made.read_text())] == [sorted(row) for row in rows]
+    path.write_text(json.dumps([row[:-1] for row in rows]))
+    capsys.readouterr()
+    assert main([*options, "--previous", str(path)]) == 1
+    assert "11 slots per layer on 4 GPUs: expected as many on each" in capsys.readouterr().err
     path.write_text(json.dumps(rows[0]))  # one list for all layers
     assert main([*options, "--previous", str(path), "--moves"]) == 0
     assert "at most 0" in capsys.readouterr().out

@@ -84,6 +84,7 @@ def test_questions_do_not_mix(railopt_cli: Cli) -> None:
         assert railopt_cli("prove", *arguments).code == 1
 
 
+@pytest.mark.slow
 def test_a_theorem_that_is_asked_for_twice_runs_once(railopt_cli: Cli) -> None:
     ran = railopt_cli("prove", "--quick", "--id", "T10b", "--id", "T10", "--id", "T10b", "--json")
     found = [entry["id"] for entry in json.loads(ran.out)["theorems"]]
@@ -231,6 +232,7 @@ def test_warnings_name_what_the_policy_relies_on() -> None:
     assert warnings_for(slow, "pxn") == []
 
 
+@pytest.mark.slow
 def test_asking_about_a_fabric_loads_no_sympy() -> None:
     code = (
         "import sys; from railopt import Fabric; from railopt.symbolic.applies import "

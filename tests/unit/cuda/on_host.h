@@ -1,13 +1,11 @@
 // CUDA's words for one CPU thread, so that the kernels run where there is no GPU: every thread of a
 // block is a coroutine, which gives way where the block or its warp meets.
+// Few headers: every kernel is compiled with them, and <algorithm> and <vector> take longer than it.
 #include <ucontext.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 #define __device__
 #define __global__
@@ -18,8 +16,10 @@ struct Index {
   int x;
 };
 static Index threadIdx, blockIdx;
-using std::max;
-using std::min;
+template <class Value>
+static Value max(Value a, Value b) { return a < b ? b : a; }
+template <class Value>
+static Value min(Value a, Value b) { return b < a ? b : a; }
 static long long max(long long a, int b) { return a > b ? a : b; }
 
 namespace host {
@@ -27,13 +27,14 @@ namespace host {
 enum class At { RUNNING, WARP, BLOCK, DONE };
 struct Thread {
   ucontext_t context;
-  std::vector<char> stack;
+  char stack[1 << 16];
   At at;
   unsigned mask;         // whom it waits for
   unsigned long long given[2];  // what it gave the last two meetings, in turn
   int meetings;
 };
-static std::vector<Thread> threads;
+static Thread threads[1024];
+static int block_size;
 static ucontext_t scheduler;
 static int votes, votes_before;
 
@@ -75,41 +76,42 @@ static bool warp_meets(int t) {
 // Lets waiting threads go on where all for whom they wait have come; whether any can.
 static bool release() {
   bool any = false, all = true;
-  for (size_t t = 0; t < threads.size(); ++t)
+  for (int t = 0; t < block_size; ++t)
     if (threads[t].at == At::WARP && warp_meets(t)) {
       const unsigned mask = threads[t].mask;
       for (int lane = 0; lane < 32; ++lane)
         if (mask >> lane & 1) threads[t / 32 * 32 + lane].at = At::RUNNING;
       any = true;
     }
-  for (Thread& thread : threads) all &= thread.at == At::BLOCK || thread.at == At::DONE;
+  for (int t = 0; t < block_size; ++t)
+    all &= threads[t].at == At::BLOCK || threads[t].at == At::DONE;
   if (any || !all) return any;
   votes_before = votes, votes = 0;
-  for (Thread& thread : threads)
-    if (thread.at == At::BLOCK) thread.at = At::RUNNING, any = true;
+  for (int t = 0; t < block_size; ++t)
+    if (threads[t].at == At::BLOCK) threads[t].at = At::RUNNING, any = true;
   return any;
 }
 
 static void run_block(void (*body)()) {
-  for (Thread& thread : threads) {
+  for (int t = 0; t < block_size; ++t) {
+    Thread& thread = threads[t];
     getcontext(&thread.context);
-    thread.stack.resize(1 << 16);
-    thread.context.uc_stack.ss_sp = thread.stack.data();
-    thread.context.uc_stack.ss_size = thread.stack.size();
+    thread.context.uc_stack.ss_sp = thread.stack;
+    thread.context.uc_stack.ss_size = sizeof thread.stack;
     thread.context.uc_link = &scheduler;
     thread.at = At::RUNNING, thread.meetings = 0;
     makecontext(&thread.context, body, 0);
   }
   votes = 0;
   do {
-    for (size_t t = 0; t < threads.size(); ++t)
+    for (int t = 0; t < block_size; ++t)
       if (threads[t].at == At::RUNNING) {
         threadIdx.x = t, threads[t].at = At::DONE;  // unless it waits
         swapcontext(&scheduler, &threads[t].context);
       }
   } while (release());
-  for (Thread& thread : threads)
-    if (thread.at != At::DONE) {
+  for (int t = 0; t < block_size; ++t)
+    if (threads[t].at != At::DONE) {
       std::fprintf(stderr, "threads of a block wait for each other\n");
       std::abort();
     }
@@ -121,7 +123,7 @@ static void launch(void (*kernel)(Argument...), int blocks, int block, void** pa
   static void (*called)(Argument...);
   static void** given;
   called = kernel, given = parameters;
-  threads.resize(block);
+  block_size = block;
   for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
     run_block([] {
       [&]<size_t... at>(std::index_sequence<at...>) {

@@ -263,6 +263,7 @@ def test_existing_files_are_kept_without_force(tmp_path: Path) -> None:
     assert Traffic.read(path) == some_traffic()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(workloads.WORKLOADS))
 def test_workloads_are_seeded_and_silent_on_the_diagonal(name: str) -> None:
     fabric = Fabric.uniform(4, 2, gpus=4 if name == "prophet" else 3)  # which splits a batch evenly

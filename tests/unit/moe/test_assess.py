@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 
 from railopt.model.fabric import Fabric
-from railopt.moe.assess import (
-    Fold,
-    PlacementQuestion,
-    compare,
-    dimensions,
-    scored,
-    scored_map,
-    trials,
-)
+from railopt.moe.assess import dimensions, scored, scored_map
+from railopt.moe.comparison import compare
 from railopt.moe.placement.packing import balance
 from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.replicate import rebalance
+from railopt.moe.question import ExpertRoom, Fold, PlacementBefore, PlacementQuestion, StepChoice
 from railopt.moe.routing.dispatch import RULES, split
 from railopt.moe.routing.trace import Trace
 from railopt.moe.routing.window import Window
@@ -39,14 +33,12 @@ def drifting(steps: int = 16, layers: int = 2, experts: int = 16, seed: int = 0)
 
 def test_a_plan_is_scored_on_what_comes_after_it() -> None:
     trace = drifting(8)
-    assert trials(trace, PlacementQuestion()) == [Fold(range(6), range(6, 8))]
-    rolling = trials(trace, PlacementQuestion(held_out=3, rolling=2))
+    assert StepChoice().folds(trace) == [Fold(range(6), range(6, 8))]
+    rolling = StepChoice(held_out=3, rolling=2).folds(trace)
     assert rolling == [Fold(range(5), range(5, 7)), Fold(range(7), range(7, 8))]
-    assert trials(trace, PlacementQuestion(held_out=0)) == [Fold(range(8), range(8))]
-    assert trials(drifting(1), PlacementQuestion()) == [Fold(range(1), range(1))]
-    assert trials(trace, PlacementQuestion(only=3, evaluated_on=5)) == [
-        Fold(range(3, 4), range(5, 6))
-    ]
+    assert StepChoice(held_out=0).folds(trace) == [Fold(range(8), range(8))]
+    assert StepChoice().folds(drifting(1)) == [Fold(range(1), range(1))]
+    assert StepChoice(only=3, evaluated_on=5).folds(trace) == [Fold(range(3, 4), range(5, 6))]
 
 
 def replicated(counts: np.ndarray) -> Placement:
@@ -75,7 +67,7 @@ def test_one_layer_alone_hides_no_transfers(ffn: int) -> None:
     """Copies of large experts do not pay there, and none are planned."""
     trace = drifting(4, layers=1)
     trace = Trace(trace.counts, 2, 400, 64, meta={"model": {"ffn": ffn, "shared": 0}})
-    made = compare(trace, FABRIC, PlacementQuestion("pro-prophet", only=-1))
+    made = compare(trace, FABRIC, PlacementQuestion("pro-prophet", steps=StepChoice(only=-1)))
     before, after = (made.sides[name].timeline.total_ps for name in ("before", "after"))
     assert after < before if ffn == 64 else after == before
 
@@ -97,49 +89,59 @@ def test_layers_without_tokens_move_nothing() -> None:
     alone = Trace(trace.counts[:, :1], 2, 400, 64, meta=META)
     dense = Trace(trace.counts * np.array([1, 0])[:, None, None], 2, 400, 64, meta=META)
     one, two = (
-        compare(t, FABRIC, PlacementQuestion("replicate", replicas=24)) for t in (alone, dense)
+        compare(t, FABRIC, PlacementQuestion("replicate", ExpertRoom(24))) for t in (alone, dense)
     )
-    assert one.new_copies == two.new_copies > 0
-    assert one.least_new_copies == two.least_new_copies
-    np.testing.assert_array_equal(one.moved.bytes, two.moved.bytes)
+    assert one.moves.new_copies == two.moves.new_copies > 0
+    assert one.moves.least_new_copies == two.moves.least_new_copies
+    np.testing.assert_array_equal(one.moves.traffic.bytes, two.moves.traffic.bytes)
 
 
 def test_contiguous_weighs_no_step() -> None:
-    assert compare(drifting(), FABRIC, PlacementQuestion("contiguous")).decay == 1
-    assert compare(drifting(), FABRIC, PlacementQuestion("replicate", replicas=24)).decay < 1
+    assert compare(drifting(), FABRIC, PlacementQuestion("contiguous")).steps.decay == 1
+    made = compare(drifting(), FABRIC, PlacementQuestion("replicate", ExpertRoom(24)))
+    assert made.steps.decay < 1
 
 
 def test_on_a_drifting_trace_replicate_beats_plain_eplb_on_the_same_steps() -> None:
-    made = compare(drifting(), FABRIC, PlacementQuestion("replicate", replicas=24, rolling=1))
-    assert made.replans == len(made.scored_on) == 4
-    assert made.held_out
-    assert made.seen == list(range(16))
+    made = compare(
+        drifting(), FABRIC, PlacementQuestion("replicate", ExpertRoom(24), StepChoice(rolling=1))
+    )
+    assert made.steps.replans == len(made.steps.scored_on) == 4
+    assert made.steps.held_out
+    assert made.steps.seen == list(range(16))
     ours, plain = made.scores["after"], made.scores["eplb"]
     assert (ours.ratio.mean(axis=0) <= plain.ratio.mean(axis=0)).all()
     assert ours.mean < 0.95 * plain.mean < made.scores["before"].mean
-    sum_only = PlacementQuestion("replicate", replicas=24, rolling=1, window=Window(decay=1.0))
+    sum_only = PlacementQuestion(
+        "replicate", ExpertRoom(24), StepChoice(Window(decay=1.0), rolling=1)
+    )
     assert compare(drifting(), FABRIC, sum_only).scores["after"].mean > ours.mean
 
 
 def test_the_saved_placement_is_planned_on_all_steps_and_scores_are_of_unseen_ones() -> None:
     trace = drifting()
-    made = compare(trace, FABRIC, PlacementQuestion("replicate", replicas=24))
-    assert made.held_out
-    assert (made.seen, made.scored_on) == (list(range(16)), [12, 13, 14, 15])
-    every = compare(trace, FABRIC, PlacementQuestion("replicate", replicas=24, rolling=1))
+    made = compare(trace, FABRIC, PlacementQuestion("replicate", ExpertRoom(24)))
+    assert made.steps.held_out
+    assert (made.steps.seen, made.steps.scored_on) == (list(range(16)), [12, 13, 14, 15])
+    every = compare(
+        trace, FABRIC, PlacementQuestion("replicate", ExpertRoom(24), StepChoice(rolling=1))
+    )
     np.testing.assert_array_equal(made.placed.placement.holds, every.placed.placement.holds)
     before = Trace(trace.counts[:12], 2, 400, 64, meta=META)
-    judged = compare(before, FABRIC, PlacementQuestion("replicate", replicas=24))
+    judged = compare(before, FABRIC, PlacementQuestion("replicate", ExpertRoom(24)))
     unseen = scored(trace.counts[12:], judged.placed.placement, made.rule)
     np.testing.assert_array_equal(made.scores["after"].ratio, unseen.ratio)
 
 
+@pytest.mark.slow
 def test_planning_on_a_sum_is_planning_on_its_mean() -> None:
     one = drifting(1)
     trace = Trace(np.repeat(one.counts, 5, axis=0), 2, 400, 64, meta=META)
     for planner in ("pro-prophet", "shadow", "replicate"):
-        several = compare(trace, FABRIC, PlacementQuestion(planner, replicas=24))
-        single = compare(trace, FABRIC, PlacementQuestion(planner, replicas=24, only=0))
+        several = compare(trace, FABRIC, PlacementQuestion(planner, ExpertRoom(24)))
+        single = compare(
+            trace, FABRIC, PlacementQuestion(planner, ExpertRoom(24), StepChoice(only=0))
+        )
         np.testing.assert_array_equal(several.placed.placement.holds, single.placed.placement.holds)
 
 
@@ -156,7 +158,7 @@ def test_room_that_nobody_gave_is_one_slot_more_or_as_before() -> None:
     full = Placement.from_home(
         made.placed.placement.home, 2, 2, np.ones(made.placed.placement.holds.shape, bool)
     )
-    again = compare(trace, FABRIC, PlacementQuestion("pro-prophet", previous=full))
+    again = compare(trace, FABRIC, PlacementQuestion("pro-prophet", before=PlacementBefore(full)))
     assert again.assumed is not None
     assert again.assumed.slots == trace.experts
     assert compare(trace, FABRIC, PlacementQuestion("contiguous")).assumed is None

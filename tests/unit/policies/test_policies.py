@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.base.kernels import kernel
 from railopt.evidence.bounds import lower_bound
-from railopt.policies import by_size, common, equal_rails, unequal_rails
+from railopt.policies import by_size, common, equal_rails, rounds, unequal_rails
 from railopt.policies.by_size import WordLayout
 from railopt.policies.colouring import _lowest_bit, split_counts
 from railopt.policies.common import Columns, rail_turns
@@ -155,7 +156,8 @@ def test_equal_rails_and_rails_that_differ_follow_the_same_rule() -> None:
         packed[:] = general[:] = -1
         equal_rails.lpt_local(columns, rows, Spread(nodes, nodes, rails, 3, 4), packed)
         words = by_size.descending(chunks.size[rows])
-        unequal_rails.lpt_local(words, rows, columns, costs._replace(first=3), 4, general)
+        pairs = rounds.pair_numbers(chunks.src[rows], chunks.dst[rows], costs.tx, nodes)
+        unequal_rails.lpt_local(words, rows, pairs, columns, costs._replace(first=3), 4, general)
         assert np.array_equal(packed, general)
 
 
@@ -296,3 +298,43 @@ def test_counts_are_split_evenly_at_every_node(shape: tuple[int, int], colours: 
         loads, degree = parts.sum(axis=axis), counts.sum(axis=axis - 1)
         assert (loads >= degree // colours).all()
         assert (loads <= -(-degree // colours)).all()
+
+
+@pytest.mark.parametrize("degraded", [False, True])
+@pytest.mark.parametrize("sizes", [[7], [7, 7, 7, 5, 2]])
+def test_few_chunks_get_the_same_rails_without_tables_over_all_pairs(
+    monkeypatch: pytest.MonkeyPatch, degraded: bool, sizes: list[int]
+) -> None:
+    """`equitable` colours equal chunks one by one then: the same loads, on other rails."""
+    rng = np.random.default_rng(5)
+    fabric = Fabric.uniform(9, 4, gpus=1)
+    if degraded:
+        fabric = fabric.degraded({(2, 1): 0, (5, 3): "1/4"})
+    src, dst = rng.integers(0, 9, (2, 300))
+    apart = src != dst
+    size = rng.choice(sizes, int(apart.sum()))
+    chunks = Chunks.from_arrays(src=src[apart], dst=dst[apart], size=size, nodes=9)
+    dense = {policy: plan(fabric, chunks, policy) for policy in POLICIES}
+    monkeypatch.setattr(rounds, "TABLE", 0)
+    monkeypatch.setattr(rounds, "ENTRIES", 0)
+    for policy, expected in dense.items():
+        made = plan(fabric, chunks, policy)
+        if policy == "equitable" and len(sizes) == 1 and not degraded:
+            for ours, theirs in ((made.send, expected.send), (made.recv, expected.recv)):
+                assert np.array_equal(np.sort(ours, axis=1), np.sort(theirs, axis=1))
+        else:
+            assert np.array_equal(made.rail, expected.rail), policy
+
+
+def test_one_chunk_on_many_nodes_takes_little_memory() -> None:
+    """A table over all pairs and rails would have 150 MB."""
+    fabric = Fabric.uniform(1500, 8, gpus=1).degraded({(3, 0): "1/2", (4, 0): 0})
+    for nics in (fabric, Fabric.uniform(1500, 8, gpus=1)):
+        chunks = Chunks.from_units(nics, src_gpu=[0], dst=[1], size=[1 << 20])
+        tracemalloc.start()
+        try:
+            for policy in POLICIES:
+                plan(nics, chunks, policy)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 25
+        finally:
+            tracemalloc.stop()

@@ -218,7 +218,7 @@ def test_as_many_bytes_as_traffic_may_have() -> None:
         schedule = synthesise(fabric, Traffic.from_matrix(matrix, fabric), kind)
         assert schedule.line_sum == 2**62 - 2
         assert schedule.plan(2**61).chunks.total == 2**62 - 2
-        with pytest.raises(InputError, match="use larger ones"):
+        with pytest.raises(InputError, match="use larger chunks"):
             schedule.plan("1KiB")
 
 
@@ -350,6 +350,7 @@ def test_headers_of_wrong_types_under_a_valid_digest(
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.slow
 def test_arrays_of_wrong_shapes_under_a_valid_digest(compact: Schedule, tmp_path: Path) -> None:
     """120 files: each array cut, turned, cast or spoilt; refused, or the schedule that it says."""
     header, arrays = compact._content()

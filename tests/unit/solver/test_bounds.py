@@ -10,10 +10,12 @@ import pytest
 
 import railopt
 from railopt.base.errors import Infeasible
+from railopt.evidence import bounds
 from railopt.evidence.bounds import average, count, local_bound, lower_bound, node_sizes
 from railopt.model.fabric import SIDES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_promising_counts_hold_the_best(seed: int) -> None:
     rng = random.Random(seed)
@@ -40,6 +42,18 @@ def test_no_node_that_decides_is_skipped(seed: int) -> None:
         for node in range(5)
     ]
     assert lower_bound(fabric, chunks).value == max(every)
+
+
+def test_many_nodes_are_not_looked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass over all chunks per node would take minutes with thousands of nodes."""
+    passes = []
+    monkeypatch.setattr(
+        bounds, "node_sizes", lambda *given: passes.append(given) or node_sizes(*given)
+    )
+    fabric = railopt.Fabric.uniform(40, 2, gpus=1)
+    chunks = railopt.workloads.permutation(fabric, size="5MiB").chunks("1MiB")
+    assert lower_bound(fabric, chunks).value == Fraction(3 << 20, int(fabric.tx[0, 0]))
+    assert len(passes) == 1
 
 
 def test_a_node_without_a_living_nic() -> None:

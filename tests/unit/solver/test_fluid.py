@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt import Fabric
+from railopt import Chunks, Fabric
 from railopt.base.errors import InputError, NotProved
 from railopt.checker import check_certificate
 from railopt.evidence.bracket import Status
-from railopt.solver.fluid import Fluid, least_time, solve_fluid, uniform_split
+from railopt.solver.fluid import Fluid, least_time, solve_fluid
 
 EVEN = np.full((4, 4), 24_000)
 SPEEDS = ["0", "0.5", "0.25", "1/3", "0.9"]
@@ -24,7 +24,7 @@ INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "400")) // 2
 def test_healthy_rails_split_evenly() -> None:
     fabric = Fabric.uniform(4, 8, 1000)
     fluid = solve_fluid(fabric, EVEN)
-    assert fluid.value == uniform_split(fabric, EVEN) == 9
+    assert fluid.value == 9
     assert set(fluid.split.values()) == {Fraction(3000)}
     assert fluid.certificate.check().optimal
     assert fluid.bracket.status is Status.KNOWN
@@ -32,12 +32,11 @@ def test_healthy_rails_split_evenly() -> None:
 
 
 @pytest.mark.parametrize("rails", [2, 4, 8, 16])
-def test_one_nic_at_half_speed_costs_2n_over_2n_minus_1_an_even_split_twice(rails: int) -> None:
+def test_one_nic_at_half_speed_costs_2n_over_2n_minus_1(rails: int) -> None:
     fabric = Fabric.uniform(4, rails, 1000)
     slow = fabric.degraded({(1, 0): "0.5"})
     healthy = solve_fluid(fabric, EVEN).value
     assert solve_fluid(slow, EVEN).value / healthy == Fraction(2 * rails, 2 * rails - 1)
-    assert uniform_split(slow, EVEN) / healthy == 2
 
 
 @pytest.mark.parametrize("rails", [2, 4, 8])
@@ -49,8 +48,6 @@ def test_a_dead_nic_costs_n_over_n_minus_1_where_its_node_is_the_bottleneck(rail
     light = EVEN.copy()
     light[2], light[:, 2] = 1000, 1000
     assert solve_fluid(dead, light).value == solve_fluid(fabric, light).value
-    with pytest.raises(InputError, match="dead rail"):
-        uniform_split(dead, EVEN)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -128,9 +125,18 @@ def test_a_limit_that_is_none_is_refused(limit_s: Any) -> None:
 
 def test_sums_beyond_int64_do_not_wrap() -> None:
     fabric, demand = Fabric.uniform(5, 2), np.full((5, 5), 1 << 62)
-    exact = Fraction(4 << 62, 2 * int(fabric.tx[0, 0]))
-    assert uniform_split(fabric, demand) == least_time(fabric, demand) == exact
-    assert solve_fluid(fabric, demand).value == exact
+    assert solve_fluid(fabric, demand).value == Fraction(4 << 62, 2 * int(fabric.tx[0, 0]))
+
+
+def test_the_least_time_of_equal_rails_needs_no_program() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rates = np.repeat(rng.integers(1, 9, (2, 4, 1)), 3, axis=2)
+        fabric, ends = Fabric(4, 3, 1, rates[0], rates[1]), rng.integers(0, 4, (2, 9))
+        src, dst = ends[:, ends[0] != ends[1]]
+        size = rng.integers(1, 99, len(src))
+        chunks = Chunks.from_arrays(src=src, dst=dst, size=size, nodes=4)
+        assert least_time(fabric, chunks) == solve_fluid(fabric, chunks.node_matrix).value
 
 
 def test_coupling_makes_the_fluid_bound_better_than_any_node() -> None:

@@ -12,13 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt import Fabric, plan
+from railopt import Fabric, Plan, Traffic
 from railopt.base.errors import Infeasible, InputError
 from railopt.evidence.bracket import Bracket, Status
 from railopt.moe.hybrid import domains as partition
 from railopt.moe.hybrid import gating, migrate, spec, stream
 from railopt.moe.hybrid.answer import answer
+from railopt.moe.hybrid.recorded import FollowQuestion, follow
 from railopt.moe.hybrid.simulated import block_time
+from railopt.moe.routing.trace import Trace
 from railopt.symbolic.statements import hybrid as symbolic
 
 MB = 10**6
@@ -101,6 +103,11 @@ def test_merged_flows_take_as_long_as_all_of_them() -> None:
         assert abs(full / merged - 1) < Fraction(1, 10**6)
 
 
+def off_nodes(matrix: np.ndarray, gpus: int = 8) -> np.ndarray:
+    node = np.arange(len(matrix)) // gpus
+    return np.where(node[:, None] == node, 0, matrix)
+
+
 def test_domains_as_traffic_that_the_plan_tools_cut_over_rails() -> None:
     block = stream.Stream(
         (stream.Level("dc", 4, 10 * GBPS), stream.Level("gpu", 8, 128 * GBPS)),
@@ -110,11 +117,16 @@ def test_domains_as_traffic_that_the_plan_tools_cut_over_rails() -> None:
     )
     chosen = stream.domains_of_sizes(block, [2, 1])
     fabric = Fabric.uniform(4, 8)
-    traffic = partition.traffic(block, chosen, fabric)
-    assert traffic.bytes.sum(axis=1).tolist() == [8 * MB // 4 * 2 + 8 * MB // 8 * 7] * 32
-    assert plan(fabric, traffic.chunks("64KiB"), "equitable").makespan > 0
-    experts = partition.traffic(block, chosen, fabric, "experts")
-    assert experts.node_matrix.sum() == 32 * MB
+    sent = partition.traffic(block, chosen, fabric)
+    assert sent.dispatch.bytes.sum(axis=1).tolist() == [8 * MB // 4 * 2 + 8 * MB // 8 * 7] * 32
+    assert sent.experts.node_matrix.sum() == 32 * MB
+    made = sent.plan(fabric, "equitable", "64KiB")
+    by_stage = np.bincount(made.stage, weights=made.chunks.size).astype(int).tolist()
+    between = int(sent.dispatch.node_matrix.sum())
+    assert by_stage == [32 * MB, between, between]
+    assert Traffic.from_chunks(made.chunks).bytes.tolist() == (
+        off_nodes(sent.experts.bytes + sent.dispatch.bytes + sent.dispatch.bytes.T).tolist()
+    )
     with pytest.raises(InputError, match="32 workers"):
         partition.traffic(block, chosen, Fabric.uniform(2, 8))
 
@@ -231,7 +243,7 @@ def test_migration_round_trip_and_its_error() -> None:
         errors.append(migrate.relative_error(experts[0], shared, sent))
         difference = np.sort(np.abs((experts[0] - shared).ravel()))
         assert errors[-1] == pytest.approx(
-            np.linalg.norm(difference[:-keep]) / np.linalg.norm(difference), rel=1e-4
+            np.linalg.norm(difference[:-keep]) / np.linalg.norm(experts[0]), rel=1e-4
         )
     assert errors == sorted(errors)
     for keep in (0, experts[0].size + 1):
@@ -276,6 +288,7 @@ def some_gating(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_choice_is_optimal_and_its_tree_checks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed < 5:  # as where many copies can be made
@@ -386,6 +399,7 @@ def test_bad_specs(change: dict[str, object], complaint: str) -> None:
         spec.parse({**GOOD, **change})
 
 
+@pytest.mark.slow
 def test_command(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
     ran = railopt_cli("hybrid", "--json", "--simulate", "--figure", tmp_path / "f.svg")
     assert ran.code == 0
@@ -411,9 +425,88 @@ def test_command(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
     assert "optimal: the best of all domain choices (4)" in ran.out
     ran = railopt_cli("hybrid", path, "--force")
     assert (ran.code, "--force can't do anything without --figure" in ran.err) == (1, True)
+    ran = railopt_cli("hybrid", path, "--steps", 2)
+    assert (ran.code, "--steps can't do anything with a spec" in ran.err) == (1, True)
     path.write_text('memory = "8MB"\n' + path.read_text())
     assert "the best of all domain choices that fit (1)" in railopt_cli("hybrid", path).out
     assert railopt_cli("hybrid", tmp_path / "none.toml").code == 1
+
+
+def test_a_fabric_is_levels_below_those_of_a_spec(tmp_path: Path) -> None:
+    fabric = Fabric.uniform(4, 8, "25Gb/s").degraded({(2, 3): "1/2"})
+    inside = spec.levels_of(fabric)
+    assert (inside[0].bandwidth, inside[1].bandwidth) == (15 * 25 * GBPS // 2, fabric.scaleup)
+    assert [level.name for level in spec.read(None, inside).stream.levels] == ["node", "gpu"]
+    block = spec.parse(GOOD, inside).stream
+    assert [level.count for level in block.levels] == [6, 4, 8]
+    chosen = stream.domains_of_sizes(block, [3, 2, 1])
+    sent = partition.traffic(block, chosen, fabric)
+    # one data centre's inside: two nodes of a domain exchange what three data centres hold
+    assert sent.experts.node_matrix[0].tolist() == [0, 8 * 3 * 8 * MB, 0, 0]
+    assert partition.held(block, chosen)[33] == [1, 9, 33, 41, 65, 73]
+    with pytest.raises(InputError, match="one or two"):
+        partition.fabric_of(block)
+    with pytest.raises(InputError, match="those of a fabric are node and gpu"):
+        spec.parse({**GOOD, "level": [{**GOOD["level"][0], "name": "gpu"}]}, inside)
+
+
+def test_what_is_exported_is_sent(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
+    drift = "drift:steps=3,experts=8,top=2,tokens=64"
+    shape = ["--nodes", 2, "--gpus", 2, "--link", "1Gb/s"]
+    recorded = [drift, *shape, "--model", "mixtral-8x7b", "--compression", 1000]
+    for name, words, prefix in (("even", shape, ""), ("drift", recorded, "0-")):
+        folder = tmp_path / name
+        assert railopt_cli("hybrid", *words, "--export", folder).code == 0
+        made = Plan.read(folder / f"{prefix}plan.npz")
+        dispatch = Traffic.read(folder / f"{prefix}dispatch.npz").bytes
+        experts = Traffic.read(folder / f"{prefix}experts.npz").bytes
+        sent = Traffic.from_chunks(made.chunks).bytes
+        assert (sent == off_nodes(experts + dispatch + dispatch.T, 2)).all()
+        held = json.loads((folder / "domains.json").read_text())["experts"][0]
+        assert len(held) == 4
+        assert experts.astype(bool).sum() <= sum(map(len, held))
+        assert railopt_cli("simulate", folder / f"{prefix}plan.npz").code == 0
+        assert railopt_cli("send", folder / f"{prefix}plan.npz").code == 0
+        ran = railopt_cli("hybrid", *words, "--export", folder)
+        assert (ran.code, "name an empty folder" in ran.err) == (1, True)
+
+
+def test_copies_that_follow_a_trace_are_scored_on_the_step_after() -> None:
+    counts = np.zeros((3, 1, 4, 4), np.int32)
+    for step, hot in enumerate((3, 3, 0)):  # what node 0 asks of node 1, then the other way round
+        counts[step, 0, :, hot] = 100
+    trace = Trace(counts, 1, tokens_per_rank=100, model_dim=4096)
+    fabric = Fabric.uniform(2, 2, "1Gb/s")
+    found = follow(trace, fabric, FollowQuestion("mixtral-8x7b", Fraction(10**4)))
+    only = found.layers[0]
+    assert found.scored == 2
+    assert only.optimal == 2
+    assert only.known == only.bound < only.data
+    # the second scored step is not like the one before, the first is
+    first = follow(
+        replace(trace, counts=counts[:2], iterations=np.arange(2)), fabric, found.question
+    )
+    assert first.layers[0].regret == 0
+    assert only.regret > 0
+    assert only.copies.tolist() == [[False] * 4, [True] + [False] * 3]
+    assert found.traffic(0).experts.bytes[0].tolist() == [0, 0, found.sent_bytes, 0]
+    with pytest.raises(InputError, match="at least two"):
+        follow(replace(trace, counts=counts[:1], iterations=np.arange(1)), fabric, found.question)
+
+
+def test_what_compression_loses(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
+    dice = np.random.default_rng(3)
+    experts = dice.normal(size=(32, 16)) + 0.1 * dice.standard_t(3, size=(6, 32, 16))
+    np.save(tmp_path / "w.npy", experts.astype(np.float32))
+    ran = railopt_cli("hybrid", "--weights", tmp_path / "w.npy", "--ratios", "1,2,50", "--json")
+    whole, half, least = json.loads(ran.out)["rows"]
+    assert (whole["error"], whole["sent_bytes"]) == (0, 32 * 16 * 4)
+    assert 0 < half["error"] < least["error"] < least["error_alone"]
+    assert half["error"] < half["error_alone"]
+    assert least["sent_bytes"] == 32 * 16 * 4 // 50 // 8 * 8
+    assert Fraction(whole["block"]) > Fraction(least["block"])
+    np.save(tmp_path / "x.npy", np.arange(10))
+    assert "floating-point" in railopt_cli("hybrid", "--weights", tmp_path / "x.npy").err
 
 
 def test_a_preset_gives_the_sizes() -> None:
@@ -437,6 +530,7 @@ def test_a_preset_gives_the_sizes() -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "instance",
     [

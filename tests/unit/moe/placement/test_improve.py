@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from railopt.moe.placement import improve as steps
 from railopt.moe.placement.improve import FREE, WORTH, improve
 from railopt.moe.placement.placement import slot_gpus
 
@@ -125,3 +126,19 @@ def test_experts_of_other_nodes_stay_away(seed: int) -> None:
     made = slots.copy()
     step(made, load, before, 0.0, 100)
     assert set(made.tolist()) == set(range(EXPERTS))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_loops_find_what_numpy_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole loads too, of which many are equal: the first of equal steps is taken."""
+    slots, load, before = drawn(seed)
+    load = load if seed % 3 else np.ceil(load)
+    made, again = slots.copy(), slots.copy()
+    loops = {name: getattr(steps, name).plain for name in ("_exchange", "_other_copy")}
+    for name in loops:
+        monkeypatch.setattr(steps, name, getattr(steps, f"{name}_by_numpy"))
+    step(made, load, before, 0.0, 5)
+    for name, plain in loops.items():
+        monkeypatch.setattr(steps, name, plain)
+    step(again, load, before, 0.0, 5)
+    np.testing.assert_array_equal(made, again)

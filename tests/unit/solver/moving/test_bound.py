@@ -151,7 +151,7 @@ def test_edges() -> None:
     assert least_moved(HEALTHY, none).bound == least_moved(HEALTHY, none).value == 0
     chunks = units(HEALTHY, 10, 0)
     with pytest.raises(InputError, match="even divisible traffic takes"):
-        least_moved(HEALTHY, chunks, least_time(HEALTHY, chunks.node_matrix) * Fraction(99, 100))
+        least_moved(HEALTHY, chunks, least_time(HEALTHY, chunks) * Fraction(99, 100))
     with pytest.raises(InputError, match="name theirs"):
         least_moved(HEALTHY, Chunks.from_arrays(src=[0], dst=[1], size=[5], nodes=3))
     cut = RATES.copy()

@@ -1,0 +1,149 @@
+"""Two collectives at once: what another one leaves of each NIC, and a plan of both.
+
+Another collective takes a rate of every NIC, `[node, rail]` in bytes per second.  What it leaves is
+a fabric like any other, so plans, bounds, certificates and simulations know nothing of it.
+
+The rates of another plan are its bytes over T, the least time in which any plan could be done
+beside it: a node's bytes of both over all its NICs, or the other plan's own time.  A plan that is
+done within T on what is left, S <= (tx - b/T) T, ends with the other one within T: S + b <= tx T.
+So it is the best that is possible beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from railopt.base.arrays import Ints, kind_of
+from railopt.base.errors import InputError, printable
+from railopt.base.units import (
+    PS_PER_S,
+    format_rate,
+    parse_bytes,
+    parse_integer,
+    parse_options,
+    parse_time,
+    quoted,
+)
+from railopt.model.chunks import COLUMNS, Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan, needed_by
+
+REDUCE = "allreduce:"
+
+
+class Background(NamedTuple):
+    """Bytes per second that each NIC sends and receives for others, int64 [nodes, rails]."""
+
+    tx: Ints
+    rx: Ints
+
+
+def background_from(text: str, fabric: Fabric) -> Background | Plan:
+    """Another collective: a saved plan; a ring all-reduce between the nodes, on all rails or on
+    those that are named (`allreduce:size=1GiB,time=20ms,rails=0+1`); or rates of NICs as a
+    fabric's description (.toml) has them.
+    """
+    if text.startswith(REDUCE):
+        return _reduce(text, fabric)
+    if kind_of(text) == "plan":
+        plan = Plan.read(text)
+        other: Background | Plan = plan
+        of = plan.fabric
+    else:
+        of = Fabric.read(text)
+        other = Background(of.tx, of.rx)
+    if (of.nodes, of.rails) != (fabric.nodes, fabric.rails):
+        raise InputError(
+            f"{printable(text)}: {of.nodes} nodes x {of.rails} rails, the fabric has "
+            f"{fabric.nodes} x {fabric.rails}"
+        )
+    return other
+
+
+def _reduce(text: str, fabric: Fabric) -> Background:
+    """Every NIC sends and receives 2 (M - 1)/M of its share of the bytes; rounded up."""
+    said = parse_options(text.removeprefix(REDUCE), ("size", "time", "rails"), quoted(text))
+    if not {"size", "time"} <= set(said):
+        raise InputError(
+            f"{quoted(text)}: expected a size and a time, allreduce:size=1GiB,time=20ms"
+        )
+    every = [str(rail) for rail in range(fabric.rails)]
+    rails = {
+        parse_integer(rail, "rail", low=0, high=fabric.rails - 1)
+        for rail in said.get("rails", "+".join(every)).split("+")
+    }
+    time_ps = parse_time(said["time"])
+    if time_ps <= 0:
+        raise InputError(f"{quoted(text)}: expected a time above 0")
+    share = Fraction(2 * (fabric.nodes - 1) * parse_bytes(said["size"]), fabric.nodes * len(rails))
+    rate = -(-share * PS_PER_S // time_ps)
+    load = np.zeros((fabric.nodes, fabric.rails), np.int64)
+    load[:, sorted(rails)] = min(rate, np.iinfo(np.int64).max)
+    return Background(load, load)
+
+
+def left_by(fabric: Fabric, load: Background) -> Fabric:
+    """The fabric with what is left of each NIC; a NIC that is busy all the time is dead."""
+    for name, rates, taken in (("tx", fabric.tx, load.tx), ("rx", fabric.rx, load.rx)):
+        for node, rail in np.argwhere(taken > rates)[:1].tolist():
+            raise InputError(
+                f"{fabric.nic_name(node, rail)} {name}: a background of "
+                f"{format_rate(int(taken[node, rail]))}, more than its "
+                f"{format_rate(int(rates[node, rail]))}"
+            )
+    return replace(fabric, tx=fabric.tx - load.tx, rx=fabric.rx - load.rx)
+
+
+def both_bound(fabric: Fabric, other: Plan, chunks: Chunks) -> Fraction:
+    """Seconds before which no plan of these chunks and the other plan are both done."""
+    best = replace(other, fabric=fabric).makespan
+    for ends, theirs, rates in (
+        (chunks.src, other.send, fabric.tx),
+        (chunks.dst, other.recv, fabric.rx),
+    ):
+        loads = theirs.sum(axis=1)
+        np.add.at(loads, ends, chunks.size)
+        for load, rate in zip(loads.tolist(), rates.sum(axis=1).tolist(), strict=True):
+            if load and rate:
+                best = max(best, Fraction(load, rate))
+    return best
+
+
+def rates_of(fabric: Fabric, other: Plan, chunks: Chunks) -> Background:
+    """What another plan takes of each NIC if it is spread over `both_bound`; rounded up."""
+    time = both_bound(fabric, other, chunks)
+    if not time:
+        return Background(other.send, other.recv)
+
+    def rates(loads: Ints) -> Ints:
+        found = np.zeros_like(loads)
+        for place in zip(*np.nonzero(loads), strict=True):
+            found[place] = -(-int(loads[place]) * time.denominator // time.numerator)
+        return found
+
+    return Background(rates(other.send), rates(other.recv))
+
+
+def together(plan: Plan, other: Plan, fabric: Fabric) -> Plan:
+    """Both plans at once on a fabric, this one's chunks first; neither may have stages."""
+    if plan.stage is not None or other.stage is not None:
+        raise InputError("two plans at once: one of them has stages, which would wait for both")
+    if plan.chunks.gpus != other.chunks.gpus:
+        raise InputError(
+            f"two plans at once: one knows {plan.chunks.gpus} GPUs per node, the other "
+            f"{other.chunks.gpus}"
+        )
+    columns = {
+        name: np.concatenate([getattr(of.chunks, name) for of in (plan, other)]) for name in COLUMNS
+    }
+    ours = len(plan.chunks)
+    columns["flow"][ours:] += int(plan.chunks.flow.max(initial=-1)) + 1
+    targets = None
+    if any(of.chunks.targets is not None for of in (plan, other)):
+        targets = np.concatenate([needed_by(fabric, of.chunks) for of in (plan, other)])
+    chunks = Chunks(fabric.nodes, plan.chunks.gpus, **columns, targets=targets)
+    return Plan(fabric, chunks, np.concatenate([plan.rail, other.rail]), plan.policy)
