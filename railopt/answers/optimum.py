@@ -91,8 +91,9 @@ def best_schedule(
     traffic = Traffic.from_matrix(demand, fabric)
     tables: dict[str, Timetable] = {}
     kinds: dict[str, KindTime] = {}
+    shared = fabric.rails % fabric.gpus  # several GPUs per NIC: kinds have no schedule for it
     for name, kind in KINDS.items():
-        if kind.barriers == bool(exchange.epoch) or not (kind.barriers or kind.chunked):
+        if shared or kind.barriers == bool(exchange.epoch) or not (kind.barriers or kind.chunked):
             continue
         began = time.perf_counter()
         made = synthesise(fabric, traffic, name, startup=_startup(exchange, name))
