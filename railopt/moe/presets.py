@@ -62,18 +62,17 @@ class Preset:
         tokens_per_rank: int,
         *,
         gpu_flops: float = 400e12,
-        width: int = 2,
         overlap: bool = True,
     ) -> TimeModel:
-        """The time model of one layer: GPUs that reach `gpu_flops`, `width` bytes a value, rails
-        used evenly.
+        """The time model of one layer: GPUs that reach `gpu_flops`, values in bf16, rails used
+        evenly.
         """
         if not 1e6 <= gpu_flops <= 1e21:
             raise InputError(f"{gpu_flops:g} FLOP/s per GPU: expected 1e6 to 1e21")
         return TimeModel.rails(
             fabric,
-            token_bytes=self.token_bytes(width),
-            expert_bytes=self.expert_bytes(width),
+            token_bytes=self.token_bytes(),
+            expert_bytes=self.expert_bytes(),
             tokens_per_s=gpu_flops / self.expert_flops,
             fnec_ps=round(tokens_per_rank * self.dense_flops * PS_PER_S / gpu_flops),
             overlap=overlap,

@@ -54,7 +54,6 @@ NOTHING = 0.005  # a share of the time: less is no gain
 QUICK_PAIRS = 2048  # (node, expert, node) of a linear program that takes a twentieth of a second
 ANY_RAILS = "any rails and stages"
 ANY_SPLIT = "any split over these copies"
-ANY_PLACEMENT = "any placement in the slots"
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def test_never_a_wrong_proof_on_large_multiples(less: int) -> None:
 
 
 def changed(record: Any, rng: np.random.Generator) -> Any:
-    """A copy with one number, somewhere inside, off by one."""
+    """A copy with one number or side, somewhere inside, changed a little."""
     places: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:
@@ -122,11 +122,9 @@ def changed(record: Any, rng: np.random.Generator) -> Any:
             if isinstance(value, dict | list):
                 walk(value)
             elif (
-                isinstance(value, bool)
-                or value == "send"
-                or value == "recv"
-                or isinstance(value, int)
-                or key in ("bound", "value")
+                isinstance(value, int)
+                or value in ("send", "recv")
+                or key in ("bound", "value", "time")
             ):
                 places.append((node, key))
 
@@ -136,10 +134,10 @@ def changed(record: Any, rng: np.random.Generator) -> Any:
     old = node[key]
     if isinstance(old, bool):
         node[key] = not old
+    elif old in ("send", "recv"):
+        node[key] = "recv" if old == "send" else "send"
     elif isinstance(old, str):
-        node[key] = {"send": "recv", "recv": "send"}.get(old) or str(
-            Fraction(old) * Fraction(101, 100)
-        )
+        node[key] = str(Fraction(old) * Fraction(int(rng.choice([99, 101])), 100) or 1)
     else:
         node[key] = old + (1 if rng.random() < 0.5 or old == 0 else -1)
     return fresh

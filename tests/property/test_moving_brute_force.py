@@ -5,7 +5,6 @@ RAILOPT_INSTANCES sets how many random instances are tried.
 
 from __future__ import annotations
 
-import copy
 import os
 from fractions import Fraction
 from typing import Any
@@ -19,6 +18,7 @@ from railopt.checker import check_certificate
 from railopt.model.inside import Inside
 from railopt.model.plan import rail_costs
 from railopt.solver.moving.bound import least_moved
+from tests.property.test_coupled_brute_force import changed
 
 INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "1000"))
 MOST = 20_000  # assignments that brute force looks at
@@ -78,30 +78,6 @@ def test_prices_bound_every_plan_at_every_time() -> None:
             found = least_moved(fabric, chunks, Fraction(time, scale))
             assert found.exact, f"seed {seed}"
             assert found.bytes <= int(moved[times <= time].min()), f"seed {seed}"
-
-
-def changed(record: Any, rng: np.random.Generator) -> Any:
-    """A copy with one number, somewhere inside, off by one."""
-    places: list[tuple[Any, Any]] = []
-
-    def walk(node: Any) -> None:
-        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-            if isinstance(value, dict | list):
-                walk(value)
-            elif isinstance(value, int) or key in ("bound", "value", "time"):
-                places.append((node, key))
-
-    fresh = copy.deepcopy(record)
-    walk(fresh)
-    node, key = places[int(rng.integers(len(places)))]
-    old = node[key]
-    if isinstance(old, bool):
-        node[key] = not old
-    elif isinstance(old, str):
-        node[key] = str(max(Fraction(0), Fraction(old) + Fraction(int(rng.choice([-1, 1])))))
-    else:
-        node[key] = old + (1 if rng.random() < 0.5 or old == 0 else -1)
-    return fresh
 
 
 def still_true(record: dict[str, Any]) -> bool:

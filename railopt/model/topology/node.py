@@ -212,7 +212,7 @@ def _about_cards(nics: list[Nic]) -> Iterable[str]:
             yield f"rails {_some(rails)} are planes of one card: each a rail of its own"
 
 
-def _some(names: list[str], most: int = 8) -> str:
-    """A few names and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _some(names: list[str]) -> str:
+    """At most eight names, and how many more there are."""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more

@@ -65,7 +65,7 @@ class TimeModel:
     copy_mean_ps added for every copy: the paper's s (D - n) size / (D B); zero where nodes and
     rails are modelled
     grad_ratio   gradient bytes over parameter bytes, as (numerator, denominator)
-    fnec_ps, bnec_ps  other compute of the layer, forward and backward
+    fnec_ps      other compute of the layer, forward; backward takes twice as long
     overlap      eq. 8 instead of eq. 6
     """
 
@@ -79,7 +79,6 @@ class TimeModel:
     copy_mean_ps: int = 0
     grad_ratio: tuple[int, int] = (1, 1)
     fnec_ps: int = 0
-    bnec_ps: int = 0
     overlap: bool = True
 
     def __post_init__(self) -> None:
@@ -93,13 +92,18 @@ class TimeModel:
             object.__setattr__(self, name, rates)
             if rates.max() > MAX_PS:
                 raise InputError(f"{name} has {rates.max()} ps: at most {MAX_PS} are possible")
-        for name in ("up_ps", "token_ps", "copy_up_ps", "copy_mean_ps", "fnec_ps", "bnec_ps"):
+        for name in ("up_ps", "token_ps", "copy_up_ps", "copy_mean_ps", "fnec_ps"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)}: a time can't be negative")
             if getattr(self, name) > MAX_PS:
                 raise InputError(
                     f"{name} = {quoted(getattr(self, name))}: at most {MAX_PS} ps are possible"
                 )
+
+    @property
+    def bnec_ps(self) -> int:
+        """Other compute of the layer, backward."""
+        return 2 * self.fnec_ps
 
     @property
     def devices(self) -> int:
@@ -116,7 +120,6 @@ class TimeModel:
         expert_bytes: int,
         tokens_per_s: float,
         fnec_ps: int = 0,
-        bnec_ps: int | None = None,
         overlap: bool = True,
     ) -> TimeModel:
         """The paper's own model: one mean bandwidth a device and direction, devices alike, no
@@ -134,7 +137,6 @@ class TimeModel:
             0,
             _ps(expert_bytes, rate * devices),
             fnec_ps=fnec_ps,
-            bnec_ps=2 * fnec_ps if bnec_ps is None else bnec_ps,
             overlap=overlap,
         )
 
@@ -147,7 +149,6 @@ class TimeModel:
         expert_bytes: int,
         tokens_per_s: float,
         fnec_ps: int = 0,
-        bnec_ps: int | None = None,
         overlap: bool = True,
     ) -> TimeModel:
         """Nodes that use all their NICs evenly (L / (N R2), what good rail policies reach) and
@@ -169,7 +170,6 @@ class TimeModel:
             np.array(copy, np.int64),
             _ps(expert_bytes, fabric.scaleup),
             fnec_ps=fnec_ps,
-            bnec_ps=2 * fnec_ps if bnec_ps is None else bnec_ps,
             overlap=overlap,
         )
 
@@ -199,7 +199,7 @@ class TimeModel:
         gradients.
         """
         sent = 1 if serving else steps
-        if max(self._longest[1] * sent, self.fnec_ps * steps, self.bnec_ps * steps) > MAX_PS:
+        if max(self._longest[1] * sent, self.bnec_ps * steps) > MAX_PS:
             raise InputError(f"{steps} iterations at once: plan on fewer (--window)")
         return replace(
             self,
@@ -207,7 +207,6 @@ class TimeModel:
             copy_up_ps=self.copy_up_ps * sent,
             copy_mean_ps=self.copy_mean_ps * sent,
             fnec_ps=self.fnec_ps * steps,
-            bnec_ps=self.bnec_ps * steps,
             grad_ratio=(0, 1) if serving else self.grad_ratio,
         )
 

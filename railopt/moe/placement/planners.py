@@ -124,17 +124,12 @@ class PlacementProblem:
         trace: Trace,
         model: TimeModel,
         iteration: int = -1,
-        *,
-        replicas: int | None = None,
         slots: int | None = None,
-        groups: int = 1,
-        previous: Placement | None = None,
-        limit_s: float = 30.0,
     ) -> PlacementProblem:
         """The layers of one recorded iteration; -1 is the last."""
         trace.expect(ranks=model.devices)
         counts = trace.counts[trace.row(iteration)].astype(np.int64)
-        return cls(model, counts, replicas, slots, groups, previous, limit_s)
+        return cls(model, counts, slots=slots)
 
     @property
     def layers(self) -> int:

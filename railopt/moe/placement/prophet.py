@@ -196,22 +196,15 @@ def shadow(
     return holds
 
 
-def algorithm1(
-    model: TimeModel,
-    counts: npt.ArrayLike,
-    n: int,
-    *,
-    alpha: float = 0.5,
-    home: npt.ArrayLike | None = None,
-) -> Bools:
+def algorithm1(model: TimeModel, counts: npt.ArrayLike, n: int) -> Bools:
     """Pro-Prophet's algorithm 1 as printed: the heaviest device's experts to all but the n devices
     with fewest inputs.
 
-    Stops when max - min of the computed inputs is below alpha * inputs / experts, or when the
+    Stops when max - min of the computed inputs is below half of inputs / experts, or when the
     heaviest device was used before.
     """
     tokens = model.counts(counts)
-    owner = homes(model, tokens, home)
+    owner = homes(model, tokens, None)
     if not 0 <= n < model.devices:
         raise InputError(f"n = {n}: expected 0 to {model.devices - 1} devices without a copy")
     holds = np.arange(model.devices)[:, None] == owner[None, :]
@@ -220,7 +213,7 @@ def algorithm1(
     while True:
         busy = loads(model, tokens, holds, home=owner)
         heaviest = int(busy.argmax())
-        if busy.max() - busy.min() < alpha * tokens.sum() / tokens.shape[1] or heaviest in used:
+        if busy.max() - busy.min() < 0.5 * tokens.sum() / tokens.shape[1] or heaviest in used:
             return kept
         used.add(heaviest)
         holds = holds.copy()

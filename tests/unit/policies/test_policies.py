@@ -17,7 +17,7 @@ from railopt.base.kernels import kernel
 from railopt.evidence.bounds import lower_bound
 from railopt.policies import by_size, common, equal_rails, rounds, unequal_rails
 from railopt.policies.by_size import WordLayout
-from railopt.policies.colouring import _lowest_bit, split_counts
+from railopt.policies.colouring import split_counts
 from railopt.policies.common import Columns, rail_turns
 from railopt.policies.equal_rails import Spread
 
@@ -278,14 +278,6 @@ def test_plans_are_the_same_without_numba() -> None:
     ]
     assert plans[0] == plans[1]
     assert plans[0].count(",") == 2 * (len(POLICIES) - 1)
-
-
-def test_the_lowest_bit_of_a_word_is_found() -> None:
-    rng = np.random.default_rng(3)
-    for bit in range(64):
-        for above in rng.integers(0, 2**63, 20, np.uint64).tolist():
-            word = ((above | 1) << bit) % 2**64
-            assert _lowest_bit(np.uint64(word)) == bit
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (70, 2), (2, 130), (66, 66)])

@@ -14,7 +14,7 @@ from railopt.moe.iteration.timemodel import Terms, TimeModel
 
 def model(fnec: int = 7) -> TimeModel:
     one = np.array([1, 1])
-    return TimeModel(2, 1, one, 0, 1, one, 0, fnec_ps=fnec, bnec_ps=2 * fnec)
+    return TimeModel(2, 1, one, 0, 1, one, 0, fnec_ps=fnec)
 
 
 LAYERS = [Terms(10, 5, 3, 3, 0, 1), Terms(12, 6, 20, 20, 0, 2), Terms(9, 4, 40, 40, 0, 3)]
