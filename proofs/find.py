@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 from railopt.base.arrays import write_atomic
@@ -176,6 +177,7 @@ def build() -> Iterator[tuple[str, Record]]:
     yield from _t8()
     yield from _t9()
     yield from _t10()
+    yield from _t17()
 
 
 def _t2() -> Iterator[tuple[str, Record]]:
@@ -376,6 +378,29 @@ def _t10() -> Iterator[tuple[str, Record]]:
             ["B1 >= (m-1) B2 and S_i <= row_i/n"],
         ),
     )
+
+
+def _t17() -> Iterator[tuple[str, Record]]:
+    """N senders of one chunk each that meet on a rail of the last node: the first of all sets."""
+    for policy, rails in product(("rotate", "lpt-local"), (2, 3)):
+        last = rails * (rails - 1) + 1
+        for senders in combinations(range(last), rails):
+            best = coupled(tuple((k, last, 1) for k in senders), rails, range(rails), 1)
+            bad = policy_rails(best["problem"], policy)
+            if len(set(bad)) == 1:
+                yield (
+                    f"T17-{policy}-n{rails}.json",
+                    record(
+                        "T17a",
+                        "a policy that sees its own row stays within N - 1 of the optimum",
+                        "plan",
+                        best,
+                        {"policy": policy, "assignment": bad},
+                        Figures(rails, 1, rails - 1),
+                        ["equal chunks"],
+                    ),
+                )
+                break
 
 
 def _fields(hot: Hot) -> Record:
