@@ -57,7 +57,7 @@ def main() -> None:
         fabric, ratios = Fabric.uniform(nodes, 8), dict[str, list[float]]()
         for kind, i in product(("moe:skew=0.8", "zipf:skew=1"), range(4)):
             spec = f"{kind},seed={seed + i}"
-            chunks = workloads.from_spec(spec, fabric).chunks(cap)  # type: ignore[union-attr]
+            chunks = workloads.from_spec(spec, fabric).chunks(cap)
             bound = lower_bound(fabric, chunks).value
             for policy in POLICIES:
                 ratio = float(plan(fabric, chunks, policy).makespan / bound)

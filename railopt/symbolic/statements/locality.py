@@ -12,10 +12,10 @@ from fractions import Fraction
 from itertools import chain, combinations, combinations_with_replacement, permutations, product
 from math import comb
 
+from railopt.base.arrays import Ints
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.oracle import Instance
 from railopt.symbolic.statements.granularity import (
-    Ints,
     any_size_instances,
     equal_chunk_instances,
     violations,
