@@ -389,9 +389,9 @@ def _t17() -> Iterator[tuple[str, Record]]:
             bad = policy_rails(best["problem"], policy)
             if len(set(bad)) == 1:
                 yield (
-                    f"T17-{policy}-n{rails}.json",
+                    f"T18-{policy}-n{rails}.json",
                     record(
-                        "T17a",
+                        "T18a",
                         "a policy that sees its own row stays within N - 1 of the optimum",
                         "plan",
                         best,

@@ -1,9 +1,9 @@
-(** * T17: what nodes can do that know their own row only
+(** * T18: what nodes can do that know their own row only
 
     A _rule_ sees a node and what it sends, [rule k r f n] with [r f] unit chunks for node [f],
-    and nothing of the other nodes.  No rule guarantees much (T17): whatever it does, some senders,
+    and nothing of the other nodes.  No rule guarantees much (T18): whatever it does, some senders,
     of which it does not know who they are, meet on one rail of their destination.  Chunks dealt in
-    turn from rail (k + f) mod N come within a constant factor of what is possible (T17b). *)
+    turn from rail (k + f) mod N come within a constant factor of what is possible (T18b). *)
 From Coq Require Import Arith Lia List Bool.
 From Rails Require Import Sums Model.
 
@@ -101,7 +101,7 @@ Qed.
 
 (** Whatever the rule: with v b <= N and N (v - 1) < s b, it makes some rail receive v unit chunks
     of traffic that another plan carries with one chunk per NIC. *)
-Theorem T17_alone : forall N s b v rule, places (S s) N rule -> 1 <= v -> v * b <= N -> N * (v - 1) < s * b ->
+Theorem T18_alone : forall N s b v rule, places (S s) N rule -> 1 <= v -> v * b <= N -> N * (v - 1) < s * b ->
   exists D, (forall k, D k k = 0) /\
     (exists y, feasible (S s) N D y /\ within (S s) N y 1) /\
     exists n, n < N /\ v <= Rcv (S s) (alone rule D) s n.
@@ -134,7 +134,7 @@ Proof.
     unfold Rcv, col. rewrite <- sum_swap. apply Nat.eq_le_incl, sum_ext. intros f Hf. symmetry. now apply Y.
 Qed.
 
-Theorem T17_any_plan : forall M N D x y T, feasible M N D x -> feasible M N D y -> within M N y T ->
+Theorem T18_any_plan : forall M N D x y T, feasible M N D x -> feasible M N D y -> within M N y T ->
   within M N x (N * T).
 Proof.
   intros M N D x y T X Y W k n Hk Hn. destruct (line_sums M N D y T Y W k Hk) as [R C]. split.
@@ -142,11 +142,11 @@ Proof.
   - etransitivity; [|exact C]. apply sum_le. intros f Hf. exact (x_le_D M N D x X f k n Hf Hk Hn).
 Qed.
 
-Theorem T17_factor_N : forall N s rule, 1 <= N -> places (S s) N rule -> N * (N - 1) < s ->
+Theorem T18_factor_N : forall N s rule, 1 <= N -> places (S s) N rule -> N * (N - 1) < s ->
   exists D, (forall k, D k k = 0) /\
     (exists y, feasible (S s) N D y /\ within (S s) N y 1) /\
     exists n, n < N /\ N <= Rcv (S s) (alone rule D) s n.
-Proof. intros N s rule HN P H. apply (T17_alone N s 1 N rule P); lia. Qed.
+Proof. intros N s rule HN P H. apply (T18_alone N s 1 N rule P); lia. Qed.
 
 (** ** In turn from rail (k + f) mod N *)
 Definition turn (N k f j : nat) : nat := (k + f + j) mod N.
@@ -253,7 +253,7 @@ Qed.
 
 (** Chunks of any sizes up to q, of each pair the largest first, in turn from rail (k + f) mod N, M <= c N:
     for every J < N, no NIC has more than a (J+1)-th of its node's bytes and J c chunks. *)
-Theorem T17_turns : forall M N L c D p x q J, feasible M N D x -> dealt M N L p x -> descending p ->
+Theorem T18_turns : forall M N L c D p x q J, feasible M N D x -> dealt M N L p x -> descending p ->
   (forall k f i, p k f i <= q) -> M <= c * N -> J < N ->
   forall f n, f < M -> n < N ->
     S J * Rcv M x f n <= col M D f + S J * (J * c * q) /\
@@ -273,12 +273,12 @@ Proof.
 Qed.
 
 (** hence a factor of N / (J+1) + J c to any plan, for every J < N *)
-Theorem T17_ratio : forall M N L c D p x y q J T, feasible M N D x -> dealt M N L p x -> descending p ->
+Theorem T18_ratio : forall M N L c D p x y q J T, feasible M N D x -> dealt M N L p x -> descending p ->
   (forall k f i, p k f i <= q) -> M <= c * N -> J < N -> feasible M N D y -> within M N y T -> q <= T ->
   within M N (fun k f n => S J * x k f n) ((N + S J * (J * c)) * T).
 Proof.
   intros M N L c D p x y q J T F Dl De Q HM HJ Y W HT k n Hk Hn.
-  destruct (T17_turns M N L c D p x q J F Dl De Q HM HJ k n Hk Hn) as [R Sn].
+  destruct (T18_turns M N L c D p x q J F Dl De Q HM HJ k n Hk Hn) as [R Sn].
   destruct (line_sums M N D y T Y W k Hk) as [O C].
   assert (B : S J * (J * c * q) <= S J * (J * c) * T).
   { rewrite <- (Nat.mul_assoc (S J)). now apply Nat.mul_le_mono_l, Nat.mul_le_mono_l. }
@@ -318,7 +318,7 @@ Proof.
 Qed.
 
 (** Unit chunks between three nodes: each from its row, all NICs within what every plan needs *)
-Theorem T17_three : forall N D, 1 <= N -> (forall k, D k k = 0) ->
+Theorem T18_three : forall N D, 1 <= N -> (forall k, D k k = 0) ->
   feasible 3 N D (both_ends N D) /\
   forall k n, k < 3 -> n < N ->
     Snd 3 (both_ends N D) k n <= (row 3 D k + (N - 1)) / N /\
@@ -390,7 +390,7 @@ Qed.
 
 (** One of Q words, told to all senders of a node: with more than N^Q possible senders there are two whose
     unit chunks meet on a rail, whatever the word, although N >= 2 rails have room for both. *)
-Theorem T17_announced : forall N Q s rule, 2 <= N -> (forall h, h < Q -> places (S s) N (rule h)) -> N ^ Q < s ->
+Theorem T18_announced : forall N Q s rule, 2 <= N -> (forall h, h < Q -> places (S s) N (rule h)) -> N ^ Q < s ->
   exists D, (forall k, D k k = 0) /\
     (exists y, feasible (S s) N D y /\ within (S s) N y 1) /\
     forall h, h < Q -> exists n, n < N /\ 2 <= Rcv (S s) (alone (rule h) D) s n.
@@ -443,7 +443,7 @@ Lemma level r L n : n < L * S r -> S (n / S r) <= L.
 Proof. intros H. apply Nat.div_lt_upper_bound; lia. Qed.
 
 (** of senders that together have no more chunks than rails, at most r come to a rail *)
-Theorem T17_owners : forall r L s cls b n, (forall k, k < s -> cls k <= r) ->
+Theorem T18_owners : forall r L s cls b n, (forall k, k < s -> cls k <= r) ->
   (forall i, count s (fun k => cls k =? i) <= r) -> sum s b <= L * S r -> n < L * S r ->
   sum s (fun k => own_first r L (cls k) (b k) n) <= r.
 Proof.
@@ -503,7 +503,7 @@ Proof.
 Qed.
 
 (** it is a rule: b <= N chunks go on b rails *)
-Theorem T17_owners_places : forall r L i b, i <= r -> b <= L * S r ->
+Theorem T18_owners_places : forall r L i b, i <= r -> b <= L * S r ->
   sum (L * S r) (fun n => own_first r L i b n) = b.
 Proof.
   intros r L i b Hi Hb. set (N := L * S r) in *. set (c := fun j => count N (fun n => place r L i n =? S j)).

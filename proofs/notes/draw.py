@@ -219,7 +219,7 @@ def pictures() -> dict[str, str]:
         "T13.svg": _t13(),
         "T14.svg": _t14(),
         "T15.svg": _t15(),
-        "T17.svg": _t17(),
+        "T18.svg": _t17(),
     }
 
 
@@ -589,7 +589,7 @@ def _t15() -> str:
 
 
 def _t17() -> str:
-    """Eight rails: T17's bound of every rule, and what the senders of one node do to `rotate`."""
+    """Eight rails: T18's bound of every rule, and what the senders of one node do to `rotate`."""
     rails, groups = 8, []
     for nodes in (3, 4, 8, 16, 32, 64):
         senders = nodes - 1
@@ -608,7 +608,7 @@ def _t17() -> str:
         )
         groups.append((f"M = {nodes}", bars))
     return draw(
-        "T17",
+        "T18",
         "Eight rails, equal chunks: no rule that sees its own row guarantees less than red; "
         "rotate's worst case with optimum 1 is blue",
         [Panel("times the optimum", tuple(groups), ((Fraction(8), "N"),))],

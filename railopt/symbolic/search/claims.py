@@ -86,7 +86,7 @@ def _sides(record: Record) -> list[list[tuple[int, int]]]:
 
 
 def _below_rails(record: Record, optimum: Fraction) -> Fraction:
-    """N - 1 times the optimum, of nodes as many as T17a needs."""
+    """N - 1 times the optimum, of nodes as many as T18a needs."""
     rails, nodes = (record["best"]["problem"][name] for name in ("rails", "nodes"))
     _rate(record)
     need(nodes == rails * (rails - 1) + 2, "nodes: expected N(N-1) + 2, the fewest of the claim")

@@ -1,4 +1,4 @@
-"""T17: how good any rule can be that sees its own row, by trying every rule of a small range.
+"""T18: how good any rule can be that sees its own row, by trying every rule of a small range.
 
 A rule is what one sender does with b unit chunks for a node: how many of them go on each rail.  It
 sees b and the sender, not who else sends.  The adversary chooses senders and their chunks, N in
@@ -55,12 +55,12 @@ def worst_load(rules: Sequence[Rule], rails: int) -> int:
 
 
 def lower(rails: int, senders: int) -> int:
-    """T17: what some traffic costs every rule, where another plan costs 1."""
+    """T18: what some traffic costs every rule, where another plan costs 1."""
     return max(min(-(-senders * b // rails), rails // b) for b in range(1, rails + 1))
 
 
 def every_rule(quick: bool = False, *, more: int = 0) -> Result:
-    """T17: every rule for b chunks meets the bound, and one attains it; `more` asks for more than
+    """T18: every rule for b chunks meets the bound, and one attains it; `more` asks for more than
     the theorem says.
     """
     sizes = [(2, 3, 1), (3, 4, 1), (4, 3, 2), (3, 6, 1)]
@@ -108,7 +108,7 @@ def some_rules(rules: Sequence[Rule], senders: int, rails: int, most: int) -> bo
 
 
 def one_destination(quick: bool = False, *, more: int = 0) -> Result:
-    """T17e: r (r + 1) senders, and `more`, keep the ratio r < N; one more does not."""
+    """T18e: r (r + 1) senders, and `more`, keep the ratio r < N; one more does not."""
     failures = []
     known = [(2, 1), (3, 1), (3, 2), (4, 1), (4, 3), (5, 1), *(() if quick else [(4, 2), (5, 4)])]
     for rails, r in known:
@@ -132,7 +132,7 @@ def place(r: int, rails: int, own: int, n: int) -> int:
 
 
 def owners(quick: bool = False, *, more: int = 0) -> Result:
-    """T17b: r (r + 1) senders in classes of r; `more` puts as many more into a class."""
+    """T18b: r (r + 1) senders in classes of r; `more` puts as many more into a class."""
     failures, most = [], 3 if quick else 5
     for r, levels in product(range(1, most), range(1, most)):
         rails = levels * (r + 1)
@@ -150,7 +150,7 @@ def owners(quick: bool = False, *, more: int = 0) -> Result:
 
 
 def turns(quick: bool = False, *, policy: str = "rotate") -> Result:
-    """T17c for railopt's `rotate`: the chunks of each pair largest first, both sides, every J."""
+    """T18c for railopt's `rotate`: the chunks of each pair largest first, both sides, every J."""
 
     def within_turns(loads: Ints, total: Ints, largest: Ints, partners: Ints, rails: int) -> Ints:
         starts = -(-4 // rails)  # of four nodes, how many share a start at most
@@ -200,7 +200,7 @@ def _matrices(nodes: int, most: int) -> Iterator[Matrix]:
 
 
 def three_nodes(quick: bool = False, *, both_ends: bool = True) -> Result:
-    """T17d: chunks for the next node from the first rail upwards, for the other one from the last
+    """T18d: chunks for the next node from the first rail upwards, for the other one from the last
     downwards; with `both_ends` False all go upwards.
     """
 
@@ -246,7 +246,7 @@ def balanced(senders: int, rails: int) -> Row:
 
 
 def dice_value(senders: int, rails: int) -> Fraction:
-    """T17f: the best expected ratio with shared dice, one chunk per sender, one destination."""
+    """T18f: the best expected ratio with shared dice, one chunk per sender, one destination."""
     return max(
         mean_largest(balanced(senders, rails), active) / -(-active // rails)
         for active in range(1, senders + 1)
@@ -254,7 +254,7 @@ def dice_value(senders: int, rails: int) -> Fraction:
 
 
 def dice(quick: bool = False, *, least: Callable[[int, int], Row] = balanced) -> Result:
-    """T17f: against a random choice of senders, no split of the senders over rails has a smaller
+    """T18f: against a random choice of senders, no split of the senders over rails has a smaller
     mean than the most equal one, `least`.
     """
     failures, most, count = [], 6 if quick else 9, 0
@@ -271,7 +271,7 @@ def dice(quick: bool = False, *, least: Callable[[int, int], Row] = balanced) ->
 
 # ---------------------------------------------------------------- an integer per destination
 def words(quick: bool = False, *, more: int = 0) -> Result:
-    """T17g: on two rails Q words of a destination are enough for 2^Q senders, sender k going by bit
+    """T18g: on two rails Q words of a destination are enough for 2^Q senders, sender k going by bit
     h of its number at word h, and for no more; `more` adds senders.
     """
     failures = []
@@ -292,7 +292,7 @@ def words(quick: bool = False, *, more: int = 0) -> Result:
 
 
 def numbers(quick: bool = False, *, received: bool = True) -> Result:
-    """T17h: senders number their chunks over a, receivers theirs over b, rail (a number, b number):
+    """T18h: senders number their chunks over a, receivers theirs over b, rail (a number, b number):
     within max(a, b) of the optimum for N = a b; without the receivers' numbers it is not.
     """
     failures, count, most = [], 0, 2 if quick else 3
@@ -321,7 +321,7 @@ both, and its destinations the same columns, but the path runs through it the ot
 
 
 def columns(quick: bool = False, *, see: bool = False) -> Result:
-    """T17i: no rule keeps both PATHS at one chunk per NIC that sees of a sender its row and the
+    """T18i: no rule keeps both PATHS at one chunk per NIC that sees of a sender its row and the
     columns of its destinations; with `see` it sees everything.
     """
 
