@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 from railopt.base.arrays import write_atomic
@@ -177,6 +178,7 @@ def build() -> Iterator[tuple[str, Record]]:
     yield from _t9()
     yield from _t10()
     yield from _t17()
+    yield from _t18()
 
 
 def _t2() -> Iterator[tuple[str, Record]]:
@@ -428,6 +430,29 @@ def leaves(
     }
     witness = {"kind": "leaf", "group": 0, "side": "send"}
     return certificate(problem, 1, witness, assignment=list(assignment))
+
+
+def _t18() -> Iterator[tuple[str, Record]]:
+    """N senders of one chunk each that meet on a rail of the last node: the first of all sets."""
+    for policy, rails in product(("rotate", "lpt-local"), (2, 3)):
+        last = rails * (rails - 1) + 1
+        for senders in combinations(range(last), rails):
+            best = coupled(tuple((k, last, 1) for k in senders), rails, range(rails), 1)
+            bad = policy_rails(best["problem"], policy)
+            if len(set(bad)) == 1:
+                yield (
+                    f"T18-{policy}-n{rails}.json",
+                    record(
+                        "T18a",
+                        "a policy that sees its own row stays within N - 1 of the optimum",
+                        "plan",
+                        best,
+                        {"policy": policy, "assignment": bad},
+                        Figures(rails, 1, rails - 1),
+                        ["equal chunks"],
+                    ),
+                )
+                break
 
 
 def _fields(hot: Hot) -> Record:

@@ -85,6 +85,14 @@ def _sides(record: Record) -> list[list[tuple[int, int]]]:
     return list(sides.values())
 
 
+def _below_rails(record: Record, optimum: Fraction) -> Fraction:
+    """N - 1 times the optimum, of nodes as many as T18a needs."""
+    rails, nodes = (record["best"]["problem"][name] for name in ("rails", "nodes"))
+    _rate(record)
+    need(nodes == rails * (rails - 1) + 2, "nodes: expected N(N-1) + 2, the fewest of the claim")
+    return (rails - 1) * optimum
+
+
 def _granular(record: Record, _: Fraction) -> Fraction:
     """T4's bound, (c + (N - 1) s q) / N, of the node and side where it is largest, q the largest
     chunk.
@@ -171,6 +179,7 @@ ALLOWED: dict[str, Allowed] = {
     "aggregate-uniform sending makes receiving uniform": _balanced,
     "round robin keeps T4's bound for chunks of different sizes": _granular,
     "list scheduling keeps LPT's ratio in any order": _graham,
+    "a policy that sees its own row stays within N - 1 of the optimum": _below_rails,
     "LPT is within (4N - 2)/(3N) of the optimum": _below_graham,
     "some plan attains the optimum of every node alone, whatever the sizes": _every_node_alone,
     "uniform over the rails alive at both ends is optimal": _one_nic(Fraction(0)),

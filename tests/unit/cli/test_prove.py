@@ -39,6 +39,13 @@ def test_the_table_says_status_range_time_and_assumptions(railopt_cli: Cli) -> N
     assert "1 of 1 as stated" in ran.out
 
 
+def test_an_open_statement_is_listed_as_open_and_not_counted(railopt_cli: Cli) -> None:
+    ran = railopt_cli("prove", "--quick", "--id", "T18e", "--id", "T18i")
+    assert ran.code == 0
+    assert "1 of 1 as stated, 1 open" in ran.out
+    assert "would settle it: " in ran.out
+
+
 def test_a_failure_is_exit_code_4(
     railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,8 @@ GOOD = {
         ({"status": "checked-exhaustively"}, "needs a range"),
         ({"status": "refuted"}, "needs a counterexample"),
         ({"status": "cited", "checks": []}, "nothing runs"),
+        ({"status": "open", "known": "1 to 2"}, "settled_by: expected of open"),
+        ({"known": "1 to 2", "settled_by": "a proof"}, "and of no others"),
         ({"colour": "red"}, "colour"),
         ({"hypotheses": 3}, "expected text"),
     ],
@@ -152,10 +154,16 @@ def test_a_bad_entry_is_an_error(change: dict[str, object], message: str, tmp_pa
         registry.read(path)
 
 
-def test_an_id_occurs_once_and_an_open_statement_needs_nothing(tmp_path: Path) -> None:
+def test_an_id_occurs_once_and_an_open_statement_runs_nothing(tmp_path: Path) -> None:
     entry = "[[theorem]]\n" + "".join(
         f"{key} = {json.dumps(value)}\n"
-        for key, value in {**GOOD, "status": "open", "checks": []}.items()
+        for key, value in {
+            **GOOD,
+            "status": "open",
+            "checks": [],
+            "known": "1 to 2",
+            "settled_by": "a proof",
+        }.items()
     )
     path = tmp_path / "THEOREMS.toml"
     path.write_text(entry)
