@@ -225,8 +225,7 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
             report=show,
         ):
             yield row._replace(traffic=label, name=row.name + ending)
-            interrupted = row.report.interrupted
-        if interrupted:
+        if row.report.interrupted:
             return
 
 

@@ -79,10 +79,10 @@ class Plan(Value):
         require_type(fabric, Fabric, "fabric", "a Fabric")
         require_type(chunks, Chunks, "chunks", "Chunks")
         count = len(chunks)
-        if not isinstance(self.policy, str) or printable(self.policy) != self.policy:
+        name = self.policy
+        if not isinstance(name, str) or len(name) > FOREIGN or not name.isprintable():
             raise InputError(
-                f"policy {quoted(self.policy)}: expected a name of printable characters, at most "
-                f"{FOREIGN}"
+                f"policy {quoted(name)}: expected a name of printable characters, at most {FOREIGN}"
             )
         if chunks.nodes != fabric.nodes or chunks.gpus not in (1, fabric.gpus):
             raise InputError(
