@@ -11,7 +11,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.schedule.compact import INT64_MAX, GoOn, compact_asking, compact_tapered
 from railopt.schedule.decompose import longest_line
-from railopt.schedule.kinds import KINDS, ORDERS
+from railopt.schedule.kinds import KINDS, ORDERS, ScheduleKind
 from railopt.schedule.order import by_length, taper
 from railopt.schedule.pieces import node_matrix
 from railopt.schedule.rates import equal_bytes, pair_rates, real_bytes
@@ -53,20 +53,7 @@ def synthesise(
     """
     require_type(fabric, Fabric, "fabric", "a Fabric")
     require_type(traffic, Traffic, "traffic", "Traffic (Traffic.from_matrix makes it of a matrix)")
-    if kind not in KINDS:
-        raise InputError(f"unknown kind of schedule {kind!r}; known kinds: {', '.join(KINDS)}")
-    chosen = KINDS[kind]
-    order = chosen.order if order is None else order
-    if order not in ORDERS:
-        raise InputError(f"unknown order of stages {order!r}; known orders: {', '.join(ORDERS)}")
-    tapers = chosen.tunable and order == "ascending"
-    if eps is not None and not chosen.tunable:
-        raise InputError(f"eps can't do anything for a schedule of kind {kind}: leave it out")
-    if startup is not None and not tapers:
-        raise InputError(
-            f"startup can't do anything for a schedule of kind {kind} in order {order}: it splits "
-            "the ends of ascending compact ones; leave it out"
-        )
+    chosen, order, tapers = _chosen(kind, order, eps, startup)
     require_two_levels(fabric, traffic)
     if tapers and eps is None and traffic.nodes < MANY and fabric.is_uniform:
         peer, sent = compact_tapered(traffic.bytes, traffic.nodes, PART, _least(startup, fabric))
@@ -87,6 +74,27 @@ def synthesise(
     peer.setflags(write=False)
     sent.setflags(write=False)
     return Schedule(fabric, traffic, kind, order, peer, sent)
+
+
+def _chosen(
+    kind: str, order: str | None, eps: Fraction | str | int | None, startup: str | int | None
+) -> tuple[ScheduleKind, str, bool]:
+    """The kind, the order of its stages, and whether short stages are put at both ends."""
+    if kind not in KINDS:
+        raise InputError(f"unknown kind of schedule {kind!r}; known kinds: {', '.join(KINDS)}")
+    chosen = KINDS[kind]
+    order = chosen.order if order is None else order
+    if order not in ORDERS:
+        raise InputError(f"unknown order of stages {order!r}; known orders: {', '.join(ORDERS)}")
+    tapers = chosen.tunable and order == "ascending"
+    if eps is not None and not chosen.tunable:
+        raise InputError(f"eps can't do anything for a schedule of kind {kind}: leave it out")
+    if startup is not None and not tapers:
+        raise InputError(
+            f"startup can't do anything for a schedule of kind {kind} in order {order}: it splits "
+            "the ends of ascending compact ones; leave it out"
+        )
+    return chosen, order, tapers
 
 
 def _paced(fabric: Fabric, matrix: Array) -> Array:
