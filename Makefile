@@ -151,10 +151,11 @@ test-fabric:                    ## PyTorch's processes on a rail fabric out of n
 	$(MAKE) .cache/torch/.torch VENV=.cache/torch
 	.cache/torch/bin/python -m pytest $(PYTEST_ARGS) tests/fabric
 PEER_PYTHON := /usr/bin/python3
-test-peer-sim: $(VENV)/.test    ## the simulator beside SimGrid on 20 matrices (installs Debian's python3-simgrid as root; PEER_PYTHON=an interpreter that has simgrid)
+test-peer-sim: $(VENV)/.test    ## the simulator beside SimGrid on 20 matrices and 10 fabrics with leaves (installs Debian's python3-simgrid as root; PEER_PYTHON=an interpreter that has simgrid)
 	@$(PEER_PYTHON) -c 'import simgrid' 2>/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || { \
 	  apt-get update -q && apt-get install -qy --no-install-recommends python3-simgrid; }
 	$(PY) -m experiments.rails_packet_level.peer --python $(PEER_PYTHON)
+	$(PY) -m experiments.rails_packet_level.leaves --python $(PEER_PYTHON)
 experiments: $(VENV)/.test      ## every experiment on its small size, then the report out/report.html (FULL=--full for the papers' sizes)
 	$(PY) -m experiments $(FULL)
 	$(VENV)/bin/railopt sweep experiments/headline.toml -o out/headline

@@ -59,6 +59,7 @@ PAPERS = {
 ROOMS = {
     "Values": [
         "model.fabric",
+        "model.leaves",
         "model.inside",
         "model.topology",
         "model.traffic",
@@ -100,6 +101,7 @@ ROOMS = {
         "sim.assumptions",
         "sim.node",
         "sim.direct",
+        "sim.balancers",
         "sim.timeline",
         "sim.replan",
     ],
@@ -299,6 +301,8 @@ def registry(entries: list[dict[str, Any]], formulas: dict[str, str]) -> str:
         facts = {
             "status": entry["status"],
             "range": entry.get("range"),
+            "known": entry.get("known"),
+            "would settle it": entry.get("settled_by"),
             "source": entry["source"],
             "hypotheses": "; ".join(entry.get("hypotheses", [])),
             "Coq": ", ".join(f"`{name}`" for name in entry.get("coq", [])),

@@ -37,7 +37,7 @@ print(json.dumps(record, indent=1)[:600], "...")
 # %%
 for name, score in answer.scores.items():
     print(f"{name:<8} {score.mean:.3f}, worst step {score.steps[1]:.3f}")
-assert answer.held_out
+assert answer.steps.held_out
 assert answer.scores["after"].mean < answer.scores["eplb"].mean
 
 # %%

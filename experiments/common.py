@@ -54,12 +54,12 @@ def arguments(
     for name, words in tables.items():
         parser.add_argument(f"--{name}", action="store_true", help=words)
     args = parser.parse_args()
-    size = next((name for name in ("full", *tables) if getattr(args, name)), "small")
+    args.size = next((name for name in ("full", *tables) if getattr(args, name)), "small")
     spec = tomllib.loads((folder / "spec.toml").read_text())
     expected = json.loads((folder / "expected.json").read_text())
     return (
         folder,
-        {**spec["small"], **spec[size], **spec["fixed"]},
+        {**spec["small"], **spec[args.size], **spec["fixed"]},
         expected,
         args,
     )
@@ -88,14 +88,14 @@ def finish(
             print(f"  {compared['name']}: {compared['note']}")
     data = {
         "experiment": folder.name,
-        "full": args.full,
+        "full": args.size == "full",
         "rows": rows,
         "comparison": list(claims),
         "own": list(own),
     }
     (out / "results.json").write_text(json.dumps(data, indent=2) + "\n")
     print(f"wrote {out / 'results.json'}", file=sys.stderr)
-    size = "full" if args.full else "small"
+    size = args.size
     if args.record:
         record(folder, size, [*claims, *own])
     seen = recorded(folder)
@@ -245,7 +245,7 @@ def recorded(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def record(folder: Path, size: str, compared: Sequence[Mapping[str, Any]]) -> None:
-    """Write the verdict of every figure into verdicts.json, beside those of the other size."""
+    """Write the verdict of every figure into verdicts.json, beside those of other sizes."""
     now = {
         c["name"]: {
             "verdict": c["verdict"],

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 from railopt.base.arrays import write_atomic
@@ -176,6 +177,8 @@ def build() -> Iterator[tuple[str, Record]]:
     yield from _t8()
     yield from _t9()
     yield from _t10()
+    yield from _t17()
+    yield from _t18()
 
 
 def _t2() -> Iterator[tuple[str, Record]]:
@@ -376,6 +379,80 @@ def _t10() -> Iterator[tuple[str, Record]]:
             ["B1 >= (m-1) B2 and S_i <= row_i/n"],
         ),
     )
+
+
+def _t17() -> Iterator[tuple[str, Record]]:
+    """Four nodes under two leaves a rail: hashed flows that meet, and uplinks of one rail alone."""
+    uniform = ["uniform sending and receiving", "equal chunks"]
+    across = ((0, 2), (1, 3), (2, 0), (3, 1))
+    yield (
+        "T17-hashed-m4-n1.json",
+        record(
+            "T17d",
+            "with as many uplinks as NICs and as fast, hashed flows wait for NICs alone",
+            "plan",
+            leaves(across, (1, 2), [[0, 0], [0, 1], [0, 0], [0, 1]]),
+            {"assignment": [[0, 0], [0, 0], [0, 0], [0, 1]]},
+            Figures(2, 1, 1),
+            uniform,
+        ),
+    )
+    both = (*across, (0, 1), (1, 0), (2, 3), (3, 2))
+    yield (
+        "T17-uneven-uplinks-m4-n2.json",
+        record(
+            "T17c",
+            "uniform sending and receiving make the uplinks of a group even",
+            "plan",
+            leaves(both, (2, 1), [0, 1, 1, 0, 1, 0, 0, 1]),
+            {"assignment": [0, 0, 0, 0, 1, 1, 1, 1]},
+            Figures(2, 1, 1),
+            uniform,
+        ),
+    )
+
+
+def leaves(
+    flows: Sequence[tuple[int, int]], shape: tuple[int, int], assignment: Sequence[Any]
+) -> Record:
+    """The certificate of unit chunks at unit rates between four nodes, two below a leaf, whose
+    optimum is the cut of the first two; `shape` is (rails, uplinks of a leaf).
+    """
+    rails, uplinks = shape
+    src, dst = ([pair[i] for pair in flows] for i in (0, 1))
+    ones = [[1] * rails for _ in range(4)]
+    problem = {
+        "kind": "leaves",
+        "tx": ones,
+        "rx": ones,
+        "leaf": {"nodes": 2, "rails": 1, "uplinks": uplinks, "rate": 1},
+        "chunks": {"src": src, "dst": dst, "size": [1] * len(src)},
+    }
+    witness = {"kind": "leaf", "group": 0, "side": "send"}
+    return certificate(problem, 1, witness, assignment=list(assignment))
+
+
+def _t18() -> Iterator[tuple[str, Record]]:
+    """N senders of one chunk each that meet on a rail of the last node: the first of all sets."""
+    for policy, rails in product(("rotate", "lpt-local"), (2, 3)):
+        last = rails * (rails - 1) + 1
+        for senders in combinations(range(last), rails):
+            best = coupled(tuple((k, last, 1) for k in senders), rails, range(rails), 1)
+            bad = policy_rails(best["problem"], policy)
+            if len(set(bad)) == 1:
+                yield (
+                    f"T18-{policy}-n{rails}.json",
+                    record(
+                        "T18a",
+                        "a policy that sees its own row stays within N - 1 of the optimum",
+                        "plan",
+                        best,
+                        {"policy": policy, "assignment": bad},
+                        Figures(rails, 1, rails - 1),
+                        ["equal chunks"],
+                    ),
+                )
+                break
 
 
 def _fields(hot: Hot) -> Record:

@@ -6,7 +6,7 @@ One file of the standard library alone, to be read from top to bottom by someone
 nothing: what a verdict says; how foreign text becomes values; witnesses about the rails of one
 node, from the simplest to the hardest; witnesses about all nodes at once; what a plan or an
 assignment attains; certificates, about time, about what is moved inside nodes, about copies of
-experts in spare slots, and about every placement of a layer; the verdict.
+experts in spare slots, about every placement of a layer, and about links above leaves; the verdict.
 A function that checks a witness is headed by the theorem that makes it sound, in the words of
 `proofs/THEOREMS.toml`, where each of them is proved in Coq.
 
@@ -259,7 +259,7 @@ def refute(packing: Packing, witness: Any, meter: Meter) -> str:
     kind = kind_of(witness)
     need(kind in LOCAL, f"witness of kind {kind!r}: expected one of {', '.join(LOCAL)}")
     rule, capacities = LOCAL[kind], packing.capacities
-    fields(witness, f"witness {kind}", f"kind {rule.required}", f"capacity {rule.optional}")
+    fields(witness, f"witness {kind}", f"kind {rule.required}", "capacity")
     same = len(set(capacities)) <= 1
     need(same or not (rule.one_speed or "capacity" in witness), f"{kind}: the speeds differ")
     if max(capacities, default=-1) < 0:
@@ -340,29 +340,12 @@ def subset_sums(sizes: Iterable[int], top: int, meter: Meter) -> int:
 def dual(packing: Packing, witness: Witness, meter: Meter) -> bool:
     """T7d, integer dual: If all chunks weigh more than the heaviest loads that the rails can hold
     before T, no plan is done before T.
+
+    Weights are [size in bytes, weight] pairs; a size that is not named weighs nothing.
     """
-    return weighed(packing, witness["weights"], meter).spare < 0
-
-
-class Weights(NamedTuple):
-    """What the jobs weigh, by the weights of a witness.
-
-    of         size -> weight
-    heaviest   capacity -> no jobs of at most this sum together weigh more
-    spare      what the heaviest loads of all rails weigh beyond all jobs: if jobs are carried at
-               all, no rail's load is lighter than its heaviest by more
-    """
-
-    of: dict[int, int]
-    heaviest: dict[int, int]
-    spare: int
-
-
-def weighed(packing: Packing, pairs: Any, meter: Meter) -> Weights:
-    """Weights given as [size in bytes, weight] pairs; a size that is not named weighs nothing."""
     sizes, capacities = packing.sizes, packing.capacities
     of, named = dict.fromkeys(sizes, 0), set[int]()
-    for size, weight in matrix(pairs, "weights", width=2):
+    for size, weight in matrix(witness["weights"], "weights", width=2):
         job, rest = divmod(size, packing.unit)
         once = rest == 0 and job in of and job not in named
         need(once, f"two weights for size {size}, or no such job")
@@ -375,7 +358,7 @@ def weighed(packing: Packing, pairs: Any, meter: Meter) -> Weights:
         capacity: max(enough, heaviest(sizes, of, capacity, enough, meter))
         for capacity in sorted(set(capacities))
     }
-    return Weights(of, most, sum(most[capacity] for capacity in capacities) - total)
+    return sum(most[capacity] for capacity in capacities) < total
 
 
 def heaviest(
@@ -426,44 +409,25 @@ def cover(packing: Packing, witness: Witness, meter: Meter) -> bool:
     """T7f, cover: If following every way to cover the chunks with possible loads ends in a dead
     end, no plan keeps the capacity.
 
-    Equal jobs are of one *kind*, rails of equal capacity too.  The *first* job left, in the order
-    of the witness's weights and then by falling size, lies on some rail together with others: in
-    some *load* of that rail.  Every load that it may lie in is tried, then the first job left
-    after that, until no job is left (then there is a plan) or no load (a dead end).
+    Equal jobs are of one *kind*, rails of equal capacity too.  The *first* job left, by falling
+    size, lies on some rail together with others: in some *load* of that rail.  Every load that it
+    may lie in is tried, then the first job left after that, until no job is left (then there is a
+    plan) or no load (a dead end).
 
-    Not every set of jobs is a possible load.  All rails together may waste no more than the
-    *slack*, capacities less sizes; and together they may be lighter than their heaviest loads by
-    no more than Weights.spare.
+    Not every set of jobs is a possible load: all rails together may waste no more than the *slack*,
+    capacities less sizes.
     """
-    pairs = witness.get("weights")
-    named = matrix(pairs, "weights", width=2) if pairs is not None else []
-    first_ones = [size // packing.unit for size, _ in named]
-    nothing = [[packing.sizes[0] * packing.unit, 0]]
-    weights = weighed(packing, pairs if pairs is not None else nothing, meter)
     capacities, counts = Counter(packing.capacities), Counter(packing.sizes)
-    order = list(dict.fromkeys(first_ones + packing.sizes))
-    whole_stock = (*capacities.values(), *(counts[size] for size in order))
-    search = Search(list(capacities), order, whole_stock, weights, meter)
-    left = Spare(sum(packing.capacities) - sum(packing.sizes), weights.spare)
-    return search.is_dead_end(whole_stock, left, Listing(search, whole_stock, left), 1)
-
-
-class Spare(NamedTuple):
-    """What the rails that are left may do without, all together.
-
-    slack    of their capacities
-    weight   of the heaviest loads that they could hold
-    """
-
-    slack: int
-    weight: int
+    whole_stock = (*capacities.values(), *counts.values())
+    search = Search(list(capacities), list(counts), whole_stock, meter)
+    slack = sum(packing.capacities) - sum(packing.sizes)
+    return search.is_dead_end(whole_stock, slack, Listing(search, whole_stock, slack), 1)
 
 
 class Load(NamedTuple):
     """Jobs that may lie on one rail.
 
     waste    what the rail has room for beyond them
-    lack     what they weigh less than the heaviest load of the rail
     needs    (kind, how many) of all that it takes: one rail, and its jobs
     takes    the same as a stock, with a number for every kind
     better   kinds of jobs of which none may be left: one would fit into this load, alone or in
@@ -471,7 +435,6 @@ class Load(NamedTuple):
     """
 
     waste: int
-    lack: int
     needs: tuple[tuple[int, int], ...]
     takes: Stock
     better: tuple[int, ...]
@@ -486,8 +449,8 @@ class Search:
     left: there is a plan whose load is not skipped.
 
     A *set* of jobs is one number, so that many are made quickly: from its low end, how many of each
-    kind it has (at the bits `counted`), what it weighs (from bit `weight_at`), and its sum (from
-    bit `sum_at`), each with room for the largest; sets without a job in common add up.
+    kind it has (at the bits `counted`), and its sum (from bit `sum_at`), each with room for the
+    largest; sets without a job in common add up.
     """
 
     def __init__(
@@ -495,25 +458,20 @@ class Search:
         capacities: list[int],
         order: list[int],
         stock: Stock,
-        weights: Weights,
         meter: Meter,
     ) -> None:
         self.capacities, self.rails = capacities, len(capacities)
         self.jobs = range(self.rails, self.rails + len(order))  # their kinds
         self.size = [0] * self.rails + order  # of each kind; a rail takes nothing
-        self.weight = [0] * self.rails + [weights.of[size] for size in order]
-        self.heaviest = [weights.heaviest[c] for c in capacities]
         self.counted = [*accumulate(map(int.bit_length, stock), initial=0)]
-        self.weight_at = self.counted[-1]
-        together = sum(map(mul, self.weight, stock))
-        self.sum_at = self.weight_at + together.bit_length()
+        self.sum_at = self.counted[-1]
         self.rising = sorted(self.jobs, key=self.size.__getitem__)  # kinds of jobs
         self.sizes_rising = sorted(order)
         self.dead_ends: set[Stock] = set()
         self.meter, self.each = meter, 1 + words(1 << self.sum_at)  # steps of a set
 
-    def is_dead_end(self, left: Stock, spare: Spare, listing: Listing, ways: int) -> bool:
-        """Whether the jobs left do not fit on the rails left, which have `spare` together.
+    def is_dead_end(self, left: Stock, slack: int, listing: Listing, ways: int) -> bool:
+        """Whether the jobs left do not fit on the rails left, which may waste `slack` together.
 
         listing   of loads from a stock of which the one left is a part
         ways      how many ways there were to come here, about
@@ -521,57 +479,46 @@ class Search:
         first = next(compress(self.jobs, left[self.rails :]), None)
         if first is None:
             return False
-        possible = listing.possible(left, spare, first)
+        possible = listing.possible(left, slack, first)
         ways *= len(possible)
         self.meter.spend(30 + (44 + len(left) // 8) * len(possible))
         for load in possible:
             after = tuple(map(sub, left, load.takes))
             if after in self.dead_ends or any(map(after.__getitem__, load.better)):
                 continue
-            rest = Spare(spare.slack - load.waste, spare.weight - load.lack)
+            rest = slack - load.waste
             below = listing if ways > FEW else Listing(self, after, rest)
             if not self.is_dead_end(after, rest, below, ways):
                 return False
             self.dead_ends.add(after)
         return True
 
-    def listed(self, stock: Stock, spare: Spare, first: int) -> list[Load]:
+    def listed(self, stock: Stock, slack: int, first: int) -> list[Load]:
         """Every possible load from `stock` with a job of kind `first` and others of later kinds.
 
         All sets of every other kind, and all sets of the kinds between, are listed by their sum;
-        a load is a set of each, together in the window from capacity - slack to capacity and no
-        lighter than the heaviest by more than may be spared.
+        a load is a set of each, together in the window from capacity - slack to capacity.
         """
         rails = [rail for rail in range(self.rails) if stock[rail]]
         room = max((self.capacities[rail] for rail in rails), default=0) - self.size[first]
-        if room < 0 or min(spare) < 0:
+        if room < 0 or slack < 0:
             return []
         left = [(kind, stock[kind] - (kind == first)) for kind in range(first, len(stock))]
         ones, others = self.sets(left[::2], room), self.sets(left[1::2], room)
         totals, sums = ([one >> self.sum_at for one in some] for some in (ones, others))
-        weights, further = self.weights_of(ones), self.weights_of(others)
-        heaviest = [*accumulate(further, max)]  # of those up to each
         found = []
         for rail in rails:
             high = self.capacities[rail] - self.size[first]
-            heavy = self.heaviest[rail] - self.weight[first]
-            low, least = high - spare.slack, heavy - spare.weight
             fitting = bisect_right(totals, high)
             self.meter.spend(5 * fitting)
             for i in range(fitting):
-                total, lacking = totals[i], least - weights[i]
-                end = bisect_right(sums, high - total)  # at least 1: the first is of no jobs
-                if heaviest[end - 1] < lacking:
-                    continue
-                begin = bisect_left(sums, low - total)
-                self.meter.spend(5 + end - begin)
+                left_over = high - totals[i]
+                begin, end = bisect_left(sums, left_over - slack), bisect_right(sums, left_over)
+                self.meter.spend(5 + (end - begin) * (21 + len(stock) // 4))
                 for j in range(begin, end):
-                    if further[j] >= lacking:
-                        self.meter.spend(20 + len(stock) // 4)
-                        taken = {rail: 1, first: 0, **self.kinds_of(ones[i] + others[j], first)}
-                        taken[first] += 1
-                        lack = heavy - weights[i] - further[j]
-                        found.append(self.load(first, Spare(high - total - sums[j], lack), taken))
+                    taken = {rail: 1, first: 0, **self.kinds_of(ones[i] + others[j], first)}
+                    taken[first] += 1
+                    found.append(self.load(first, left_over - sums[j], taken))
         return found
 
     def sets(self, kinds: list[tuple[int, int]], room: int) -> list[int]:
@@ -579,8 +526,7 @@ class Search:
         found, beyond = [0], room + 1 << self.sum_at
         for kind, number in kinds:
             size, with_it = self.size[kind], list[int]()
-            weighing = self.weight[kind] << self.weight_at
-            one = (size << self.sum_at) + weighing + (1 << self.counted[kind])
+            one = (size << self.sum_at) + (1 << self.counted[kind])
             for n in range(1, min(number, room // size) + 1):
                 self.meter.spend(self.each * len(found) + 3)
                 few = 2 * len(found) + len(with_it) <= SETS
@@ -589,11 +535,6 @@ class Search:
                 with_it += map((n * one).__add__, fitting)
             found = sorted(found + with_it)
         return found
-
-    def weights_of(self, sets: list[int]) -> list[int]:
-        """What each set weighs."""
-        field, at = (1 << self.sum_at) - 1, self.weight_at
-        return [(some & field) >> at for some in sets]
 
     def kinds_of(self, some: int, first: int) -> dict[int, int]:
         """How many a set has of each of the kinds from `first` on that are in it."""
@@ -604,9 +545,9 @@ class Search:
                 taken[kind] = int(field[::-1], 2)
         return taken
 
-    def load(self, first: int, left_out: Spare, taken: dict[int, int]) -> Load:
-        """The load of these jobs, and what it leaves out of its rail's most."""
-        better, waste = set[int](), left_out.slack
+    def load(self, first: int, waste: int, taken: dict[int, int]) -> Load:
+        """The load of these jobs, which leaves `waste` of its rail."""
+        better = set[int]()
         for kind in taken:
             if kind != first:  # the rail stands for no job: something is added
                 size = self.size[kind]
@@ -617,7 +558,7 @@ class Search:
         takes = [0] * len(self.size)
         for kind, number in taken.items():
             takes[kind] = number
-        return Load(*left_out, tuple(taken.items()), tuple(takes), tuple(better))
+        return Load(waste, tuple(taken.items()), tuple(takes), tuple(better))
 
 
 class Listed(NamedTuple):
@@ -636,27 +577,27 @@ class Listed(NamedTuple):
 class Listing:
     """The loads possible from one stock, listed when a first kind is asked for."""
 
-    def __init__(self, search: Search, stock: Stock, spare: Spare) -> None:
-        self.search, self.stock, self.spare = search, stock, spare
+    def __init__(self, search: Search, stock: Stock, slack: int) -> None:
+        self.search, self.stock, self.slack = search, stock, slack
         self.known: dict[int, Listed] = {}
 
-    def possible(self, left: Stock, spare: Spare, first: int) -> list[Load]:
-        """The loads with this first kind that waste and lack no more than `spare`, and take no more
-        than is left.
+    def possible(self, left: Stock, slack: int, first: int) -> list[Load]:
+        """The loads with this first kind that waste no more than `slack`, and take no more than is
+        left.
         """
         if first not in self.known:
             self.known[first] = self.listed(first)
         loads, wastes, at_most = self.known[first]
-        usable = (1 << bisect_right(wastes, spare.slack)) - 1
+        usable = (1 << bisect_right(wastes, slack)) - 1
         scarce = at_most.keys() & enumerate(left)
         self.search.meter.spend(len(scarce) * (1 + len(loads) // 4096))
         for kind_and_number in scarce:
             usable &= at_most[kind_and_number]
-        return [loads[i] for i in bits_of(usable) if loads[i].lack <= spare.weight]
+        return [loads[i] for i in bits_of(usable)]
 
     def listed(self, first: int) -> Listed:
         """All loads with this first kind."""
-        loads = sorted(self.search.listed(self.stock, self.spare, first), key=lambda l: l.waste)
+        loads = sorted(self.search.listed(self.stock, self.slack, first), key=lambda l: l.waste)
         more: dict[tuple[int, int], list[int]] = {}
         for i, load in enumerate(loads):
             for kind, number in load.needs:
@@ -694,7 +635,6 @@ class Rule(NamedTuple):
 
     checker: Callable[[Packing, Witness, Meter], bool]
     required: str = ""
-    optional: str = ""
     one_speed: bool = False
 
 
@@ -704,7 +644,7 @@ LOCAL = {
     "count": Rule(count, "jobs"),
     "subset": Rule(subset, "from base", one_speed=True),
     "dual": Rule(dual, "weights"),
-    "cover": Rule(cover, optional="weights"),
+    "cover": Rule(cover),
 }
 
 
@@ -1868,6 +1808,112 @@ def cheapest(tokens: list[int], recv: list[int], send: list[int], slot: list[int
     return min(ways)
 
 
+# ---------------------------------------------------------------- rails of several leaves
+
+
+class LeafSwitch(NamedTuple):
+    """Leaf switches: each has the NICs of `nodes` nodes on `rails` rails, and `uplinks` links of
+    `rate` bytes per second, each way, to the tier above; link u of all leaves leads to one switch.
+    """
+
+    nodes: int
+    rails: int
+    uplinks: int
+    rate: int
+
+
+def check_leaves(problem: Problem) -> Shown:
+    """T17, uplinks bound every plan: What leaves a group of nodes, or enters it, crosses the links
+    above the group's leaves: over what these can carry, each no more than its links and no more
+    than the group's NICs below it, it bounds every plan.
+
+    The instance is chunks between nodes whose rails span leaves.  An assignment is a rail per
+    chunk, which is spread over all links of its leaves, or [rail, link] per chunk.  What bounds a
+    plan by its NICs alone, bounds it here.
+    """
+    record, bound, _, meter = problem
+    for key in ("flow", "best"):
+        need(key not in record, f"{key}: rails of several leaves have an assignment alone")
+    instance = fields(record["problem"], "problem", "kind tx rx leaf chunks", "traffic")
+    tx = matrix(instance["tx"], "tx")
+    nodes, rails = len(tx), len(tx[0])
+    rx = matrix(instance["rx"], "rx", nodes, rails)
+    given = fields(instance["leaf"], "leaf", "nodes rails uplinks rate")
+    leaf = LeafSwitch(
+        *(integer(given[name], f"leaf {name}", 1, 1 << 64) for name in LeafSwitch._fields)
+    )
+    need(leaf.uplinks <= MOST, "leaf: more uplinks than are checked")
+    columns = fields(instance["chunks"], "chunks", "src dst size")
+    chunks = [integers(columns[name], name) for name in ("src", "dst", "size")]
+    check_columns(nodes, *chunks)
+    meter.spend(20 * len(chunks[0]) + 10 * nodes * rails)
+    value = None
+    if "assignment" in record:
+        value = time_above(tx, rx, leaf, chunks, record["assignment"])
+    by, witness = claimant(record["witness"]), record["witness"]
+    kind = kind_of(witness)
+    need(by != "" or kind == "leaf" or kind in COUPLED, f"witness of kind {kind!r}: expected leaf")
+    if by:
+        return Shown(f"claimed by {by}", value, None)
+    if kind != "leaf":
+        return Shown(COUPLED[kind](tx, rx, chunks, bound, witness, meter), value, None)
+    return Shown(leaf_cut(tx, rx, leaf, chunks, bound, witness), value, None)
+
+
+def leaf_cut(
+    tx: Rates, rx: Rates, leaf: LeafSwitch, chunks: Sequence[Column], bound: Fraction, witness: Any
+) -> str:
+    """T17, uplinks bound every plan: What leaves a group of nodes, or enters it, crosses the links
+    above the group's leaves: over what these can carry, each no more than its links and no more
+    than the group's NICs below it, it bounds every plan.
+    """
+    fields(witness, "witness leaf", "kind group side")
+    nodes, rails = len(tx), len(tx[0])
+    group = integer(witness["group"], "group", 0, (nodes - 1) // leaf.nodes)
+    need(witness["side"] in ("send", "recv"), "side: expected send or recv")
+    src, dst, size = chunks
+    ends, fars, rates = (src, dst, tx) if witness["side"] == "send" else (dst, src, rx)
+    crossing = sum(
+        bytes_
+        for end, far, bytes_ in zip(ends, fars, size, strict=True)
+        if end // leaf.nodes == group != far // leaf.nodes
+    )
+    own = rates[group * leaf.nodes : (group + 1) * leaf.nodes]
+    capacity = sum(
+        min(leaf.uplinks * leaf.rate, sum(sum(row[first : first + leaf.rails]) for row in own))
+        for first in range(0, rails, leaf.rails)
+    )
+    need(capacity > 0 or not crossing, "bytes without a live rail")
+    need(bound * capacity <= crossing, f"the cut shows {crossing}/{capacity}, not {bound}")
+    need(capacity > 0 or bound <= 0, "a cut without capacity shows nothing")
+    return "leaf"
+
+
+def time_above(
+    tx: Rates, rx: Rates, leaf: LeafSwitch, chunks: Sequence[Column], assignment: Any
+) -> Fraction:
+    """When the last NIC and the last link above leaves is done, in seconds."""
+    src, dst, size = chunks
+    places = assignment if isinstance(assignment, list) else []
+    need(len(places) == len(src), "assignment: expected a rail, or [rail, link], per chunk")
+    sprayed = not any(isinstance(place, list) for place in places)
+    if sprayed:
+        rail, link = integers(places, "assignment"), [0] * len(places)
+    else:
+        pairs = [integers(place, "assignment") for place in places]
+        need(all(len(pair) == 2 for pair in pairs), "assignment: expected [rail, link] per chunk")
+        rail, link = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    need(max(link, default=0) < leaf.uplinks, f"assignment: expected one of {leaf.uplinks} links")
+    time, _ = completion(tx, rx, src, dst, size, rail)
+    loads: dict[tuple[str, int, int, int], int] = {}  # way, group, rails of the leaf, link
+    for k, f, bytes_, n, u in zip(src, dst, size, rail, link, strict=True):
+        for way, end in (("up", k), ("down", f)) if k // leaf.nodes != f // leaf.nodes else ():
+            place = (way, end // leaf.nodes, n // leaf.rails, u)
+            loads[place] = loads.get(place, 0) + bytes_
+    rate = leaf.rate * (leaf.uplinks if sprayed else 1)
+    return max(time, Fraction(max(loads.values(), default=0), rate))
+
+
 # ---------------------------------------------------------------- stages
 
 
@@ -1935,6 +1981,7 @@ PROBLEMS = {
     "moved": check_moved,
     "split": check_split,
     "layer": check_layer,
+    "leaves": check_leaves,
 }
 
 

@@ -27,6 +27,7 @@ EXPECTED_SKIPS: dict[str, str] = {
     "tests/torch/test_vllm_batches.py": "vLLM's own scheduler, which `make test-vllm` unpacks",
     "tests/torch/test_vllm_state.py": "vLLM's balancer, where it is",
     "tests/torch/test_gpu.py": "collectives, syncs and graphs on a GPU",
+    "tests/torch/test_errors.py::test_over_nccl": "PyTorch's watchdog, over NCCL",
     "tests/unit/cuda/": "the GPU's kernels on the CPU, where there is no g++",
 }
 

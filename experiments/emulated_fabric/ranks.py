@@ -9,6 +9,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -174,17 +175,17 @@ class Gpu:
         return [measure(self._layer, tokens) for _ in range(call.runs + 1)][1:]
 
     def _trans(self, layer: Any, tokens: tuple[Any, ...]) -> Run:
-        """Parameters sent, and a call that waits for them."""
-        before, out = layer.trans.took_s, []
+        """Parameters sent; a call afterwards, whose tokens are not counted, says what arrived."""
+        before = layer.trans.took_s
 
         def once() -> float:
             layer.send_parameters()
-            out.append(layer(*tokens))
+            futures.wait([future for future, _ in layer._sent])
             return 0.0
 
-        run, right = _run(once), (tokens[1] + 1.0).expand(-1, 4)
+        run, out, right = _run(once), layer(*tokens), (tokens[1] + 1.0).expand(-1, 4)
         took = layer.trans.took_s - before
-        return run._replace(begin=0.0, ready=0.0, end=took, equal=torch.equal(out[0], right))
+        return run._replace(begin=0.0, ready=0.0, end=took, equal=torch.equal(out, right))
 
     def _agg(self, layer: Any, tokens: tuple[Any, ...]) -> Run:
         """Gradients of copies sent by a backward pass, and waited for."""

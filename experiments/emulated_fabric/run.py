@@ -34,7 +34,7 @@ COLUMNS = (
     *("traffic", "a NIC", "all-to-all", "busiest NIC", "planning"),
     *("seconds", "predicted", "faster", "predicted", "of predicted"),
 )
-LEAST = 256 << 10  # bytes of a NIC below which heads of messages weigh too much
+LEAST = 64 << 10  # bytes of a NIC below which heads of messages weigh too much
 
 
 def check_machine() -> None:

@@ -88,6 +88,13 @@ def optimum(demand: Demand, holds: Bools | None = None, limit_s: float = 20.0) -
     return Optimum(time_of(demand, tokens), found, tokens, status == cp_model.OPTIMAL)
 
 
+def in_whole_tokens(demand: Demand, bound: Fraction) -> Fraction:
+    """The least time, not below the bound, that whole tokens take on some node's NICs."""
+    rates = {int(rate) for rate in (*demand.tx, *demand.rx)}
+    per_token = [Fraction(demand.token_bytes, rate) for rate in rates]
+    return min(-(-bound // each) * each for each in per_token)
+
+
 def drawn(dice: Dice, spec: dict[str, Any]) -> Demand:
     """Zipf popularity, nodes that differ, one slot or a few more than the experts need."""
     nodes, experts, skew, spare = (
@@ -116,7 +123,7 @@ def measured(dice: Dice, spec: dict[str, Any]) -> dict[str, Any]:
     together = optimum(demand)
     placed = by_load(demand)
     assert (placed.sum(axis=1) <= demand.slots).all()
-    apart, bound = optimum(demand, placed), demand.best()[0]
+    apart, bound = optimum(demand, placed), in_whole_tokens(demand, demand.best()[0])
     assert bound <= together.time <= apart.time
     nodes, experts = demand.tokens.shape
     return {

@@ -88,6 +88,12 @@ def simgrid(program: str, made: dict[str, Plan]) -> tuple[str, dict[str, float]]
         "latency_s": fabric.latency_ps / PS_PER_S / 2,
         "runs": [flows(each) for each in made.values()],
     }
+    version, micros = answered(program, asked)
+    return version, dict(zip(made, micros, strict=True))
+
+
+def answered(program: str, asked: dict[str, Any]) -> tuple[str, list[float]]:
+    """(SimGrid's version, microseconds of each run)."""
     worker = HERE / "simgrid_worker.py"
     ran = subprocess.run(
         [program, str(worker)], input=json.dumps(asked), capture_output=True, text=True, check=False
@@ -95,8 +101,7 @@ def simgrid(program: str, made: dict[str, Plan]) -> tuple[str, dict[str, float]]
     if ran.returncode:
         raise BackendError(f"SimGrid ended with code {ran.returncode}: {ran.stderr[-300:].strip()}")
     answer = json.loads(ran.stdout)
-    micros = [seconds * 1e6 for seconds in answer["seconds"]]
-    return answer["version"], dict(zip(made, micros, strict=True))
+    return answer["version"], [seconds * 1e6 for seconds in answer["seconds"]]
 
 
 def ours(made: dict[str, Plan]) -> dict[str, float]:

@@ -4,7 +4,8 @@
          ...], ...]}
     out  {"version": "3.32", "seconds": [completion of each run]}
 
-Every NIC has a link up to its switch and one down from it; the switches are non-blocking.  It needs
+Every NIC has a link up to its switch and one down from it; the switches are non-blocking, unless
+"links" (the rate of each) and "routes" ([from, to, [link, ...]], ...) say otherwise.  It needs
 SimGrid's Python module and nothing of railopt, so that any interpreter that has the module can run
 it.
 """
@@ -48,10 +49,30 @@ def platform(engine: Any, nics: int, rate: float, latency_s: float) -> list[Any]
     return hosts
 
 
+def routed(asked: dict[str, Any]) -> list[Any]:
+    """One host per NIC, and the links of each pair of them that has a route."""
+    zone = simgrid.NetZone.create_full_zone("fabric")
+    hosts = [zone.create_host(f"nic{number}", 1e9) for number in range(asked["nics"])]
+    links = [
+        simgrid.LinkInRoute(
+            zone.create_link(f"link{number}", float(rate)).set_latency(asked["latency_s"]).seal()
+        )
+        for number, rate in enumerate(asked["links"])
+    ]
+    for src, dst, path in asked["routes"]:
+        ends = hosts[src].netpoint, hosts[dst].netpoint
+        zone.add_route(*ends, None, None, [links[link] for link in path], False)
+    zone.seal()
+    return hosts
+
+
 def main() -> None:
     asked = json.load(sys.stdin)
     engine = simgrid.Engine(["worker", *(f"--cfg={option}" for option in CONFIG), "--log=no_loc"])
-    hosts = platform(engine, asked["nics"], float(asked["rate"]), float(asked["latency_s"]))
+    if "routes" in asked:
+        hosts = routed(asked)
+    else:
+        hosts = platform(engine, asked["nics"], float(asked["rate"]), float(asked["latency_s"]))
     seconds: list[float] = []
 
     def every_run() -> None:

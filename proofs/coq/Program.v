@@ -18,7 +18,7 @@ Inductive reason :=
 | Counts (stated : option N) (jobs : N)
 | Sums (stated : option N) (from : N) (base : reason)
 | Weighs (stated : option N) (weights : list (N * N))
-| Covers (stated : option N) (weights : option (list (N * N))).
+| Covers (stated : option N).
 
 Definition nothing {A} (l : list A) : bool := match l with [] => true | _ => false end.
 Definition size_of {A} (l : list A) : N := fold_left (fun n _ => n + 1) l 0.
@@ -76,15 +76,12 @@ Fixpoint refutes (g : N) (w : reason) (live caps ps : list N) : bool :=
       && (fullest (bits top ps) top <? least)
   | Weighs stated weights =>
       says g stated live && weighable g weights ps && by_dual caps (attach ps (heavy (table_of g weights)))
-  | Covers stated weights =>
-      let l := match weights with None => [] | Some l => l end in
-      says g stated live && match weights with None => true | Some l => weighable g l ps end
-      && by_cover (map (fun e => fst e / g) l) caps (attach ps (heavy (table_of g l)))
+  | Covers stated => says g stated live && by_cover [] caps (attach ps [])
   end.
 
 Lemma refutes_sound g w : forall live caps ps, refutes g w live caps ps = true -> refuted caps ps.
 Proof.
-  induction w as [s|s l k|s j|s from base IH|s weights|s weights]; intros live caps ps H; cbn [refutes] in H;
+  induction w as [s|s l k|s j|s from base IH|s weights|s]; intros live caps ps H; cbn [refutes] in H;
     repeat match goal with H : _ && _ = true |- _ => apply andb_prop in H; destruct H end.
   - now apply T7_average_sound.
   - match goal with H : _ || _ = true |- _ => apply orb_prop in H; destruct H as [O|O] end.
@@ -103,7 +100,7 @@ Proof.
       assert (X : load ps a r <= fullest (bits top ps) top); [|lia].
       apply fullest_ge; [|lia]. apply bits_sound; [now apply on_sub|]. unfold load in C. lia.
   - rewrite <- (attach_sizes ps (heavy (table_of g weights))). now apply T7_dual_sound.
-  - rewrite <- (attach_sizes ps (heavy (table_of g match weights with None => [] | Some l => l end))). eapply T7_cover_sound; eauto.
+  - rewrite <- (attach_sizes ps []). eapply T7_cover_sound; eauto.
 Qed.
 
 Definition fast_common (ps : list N) : N := fold_left N.gcd ps 0.

@@ -219,6 +219,7 @@ def pictures() -> dict[str, str]:
         "T13.svg": _t13(),
         "T14.svg": _t14(),
         "T15.svg": _t15(),
+        "T18.svg": _t18(),
     }
 
 
@@ -584,6 +585,33 @@ def _t15() -> str:
         "T15",
         "One expert a GPU, 12 tokens: copies fill every GPU to the mean, each from one giver",
         [Panel("no copies", (("", bare),), level), Panel("spare slots", (("", split),), level)],
+    )
+
+
+def _t18() -> str:
+    """Eight rails: T18's bound of every rule, and what the senders of one node do to `rotate`."""
+    rails, groups = 8, []
+    for nodes in (3, 4, 8, 16, 32, 64):
+        senders = nodes - 1
+        least = max(min(-(-senders * b // rails), rails // b) for b in range(1, rails + 1))
+        turned = 0
+        for f in range(nodes):
+            for n in range(rails):
+                left, met = rails, 0
+                for cost in sorted((n - k - f) % rails + 1 for k in range(nodes) if k != f):
+                    left -= cost
+                    met += left >= 0
+                turned = max(turned, met)
+        bars = (
+            Bar("any", blocks((least, f"{least}", COLOURS[3]))),
+            Bar("rotate", blocks((turned, f"{turned}", COLOURS[0]))),
+        )
+        groups.append((f"M = {nodes}", bars))
+    return draw(
+        "T18",
+        "Eight rails, equal chunks: no rule that sees its own row guarantees less than red; "
+        "rotate's worst case with optimum 1 is blue",
+        [Panel("times the optimum", tuple(groups), ((Fraction(8), "N"),))],
     )
 
 

@@ -82,9 +82,7 @@ let rec reason value =
   | "dual" ->
       let w = read "weights" "" in
       Weighs (stated w, weights (get "weights" w))
-  | "cover" ->
-      let w = read "" "weights" in
-      Covers (stated w, Option.map weights (find "weights" w))
+  | "cover" -> Covers (stated (read "" ""))
   | _ -> wrong "a witness of unknown kind"
 
 (* Whose word a bound rests on, if it rests on one. *)

@@ -102,9 +102,11 @@ class Checked(NamedTuple):
         return f"{ok} of {len(self.verdicts)} accepted by {self.by}"
 
 
-def check_all(files: Iterable[str | os.PathLike[str]]) -> Checked:
-    """Certificates in files, all by one checker: `railopt-verified` where it is installed."""
-    with_proof = installed()
+def check_all(files: Iterable[str | os.PathLike[str]], *, verified: bool = True) -> Checked:
+    """Certificates in files, all by one checker: `railopt-verified` where it is installed, unless
+    they are of a kind that it does not know (`verified`): "leaves".
+    """
+    with_proof = verified and installed()
     by = NAME if with_proof else "railopt/checker.py"
     return Checked(by, {str(file): check(file, verified=with_proof) for file in files})
 
@@ -139,6 +141,7 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
         if isinstance(record, Mapping) and record.get("railopt") == "counterexample":
             return _counterexample(path, record, content, traffic, checker)
         if checker is not None:
+            _refuse_leaves(checker, name, record)
             verdict = checker(path)
         elif record is None:
             verdict = check_file(path)
@@ -164,6 +167,12 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
     if checker is not None and held != verdict:
         return replace(held, message=f"{held.message} (this by Python)")
     return held
+
+
+def _refuse_leaves(checker: Checker | None, name: str, certificate: Any) -> None:
+    problem = certificate.get("problem") if isinstance(certificate, Mapping) else None
+    if isinstance(problem, Mapping) and problem.get("kind") == "leaves":
+        _refuse(checker, name, "links above leaves")
 
 
 def _refuse(checker: Checker | None, name: str, what: str) -> None:
@@ -296,7 +305,7 @@ def _other_traffic(certificate: Certificate, between: Traffic, given: Given) -> 
     """
     problem = certificate.problem
     missed = _other_bytes(problem, between.node_matrix)
-    if missed or problem["kind"] in ("fluid", "staged"):
+    if missed or problem["kind"] in ("fluid", "staged", "leaves"):
         return missed or _other_name(certificate, between, given)
     if not certificate.traffic:
         raise InputError(
@@ -338,7 +347,7 @@ def _demand(problem: Mapping[str, Any]) -> Ints:
         demand = np.array(problem["demand"], dtype=object)
         np.fill_diagonal(demand, 0)
         return demand
-    demand = np.zeros((problem["nodes"], problem["nodes"]), dtype=object)
+    demand = np.zeros((len(problem["tx"]), len(problem["tx"])), dtype=object)
     columns = (problem["chunks"][name] for name in COLUMNS)
     for src, dst, size in zip(*columns, strict=True):
         demand[src, dst] += size
@@ -366,7 +375,7 @@ def _other_units(problem: Mapping[str, Any], given: Traffic) -> str:
 
 def _other_bytes(problem: Mapping[str, Any], given: Ints) -> str:
     """The first pair of nodes whose bytes differ, in words; "" if none does."""
-    nodes = problem["nodes"] if "chunks" in problem else len(problem["demand"])
+    nodes = len(problem["tx" if "chunks" in problem else "demand"])
     if nodes != len(given):  # asked before room is made for all pairs
         return f"it is about {nodes} nodes, the traffic has {len(given)}"
     found = _demand(problem)
@@ -453,6 +462,7 @@ def _counterexample(
     allows = "the claim allows" if known else "the file says to allow"
     said = f"{value} where {allows} {record['at_most']}"
     if checker is not None:
+        _refuse_leaves(checker, printable(path), record["best"])
         verdict = checker(path)
         if verdict.ok:
             _need_same(verdict, content, printable(path))

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.errors import CheckFailed
 from railopt.base.units import INT64_MAX, format_bytes
-from railopt.evidence.bounds import Bound, lower_bound
+from railopt.evidence.bounds import Bound, LeafCut, lower_bound, uplink_bound
 from railopt.evidence.bracket import Bracket, Status, bytes_above
-from railopt.evidence.certificate import save_moved
+from railopt.evidence.certificate import Certificate, save_moved
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.tokens import Tokens
@@ -169,11 +169,18 @@ class GapRow(NamedTuple):
         """
         return None if self.moved is None else bytes_above(self.report.plan.moved, self.moved.bytes)
 
+    @property
+    def cut(self) -> LeafCut | None:
+        """What no plan beats because of the links above leaves; None where there are none."""
+        return uplink_bound(self.report.plan.fabric, self.report.plan.chunks.node_matrix)
+
     def as_dict(self) -> dict[str, Any]:
         """As JSON values; what the plan moves inside nodes, in bytes, only where it was asked
-        for.
+        for; what its uplinks take, in seconds as "p/q", where the fabric has leaves.
         """
         row, plan = {"chunk": self.chunk, **self.report.as_dict()}, self.report.plan
+        if cut := self.cut:
+            row["uplinks"] = {"value": str(plan.uplink_time), **cut.as_dict()}
         if self.traffic:
             row["dispatch"] = self.traffic
         if self.moved is not None:
@@ -293,8 +300,9 @@ def file_gaps(
 def save_certificates(
     rows: Sequence[GapRow], folder: str | os.PathLike[str], *, force: bool = False
 ) -> list[Path]:
-    """A certificate of each row, as NAME.json in the folder, which is made, and NAME.moved.json of
-    what its plan moves, where that was asked for; names that repeat are numbered.
+    """A certificate of each row, as NAME.json in the folder, which is made, NAME.moved.json of what
+    its plan moves, where that was asked for, and NAME.uplinks.json where the fabric has leaves;
+    names that repeat are numbered.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
     used: set[str] = set()
@@ -311,12 +319,20 @@ def save_certificates(
         if row.moved is not None:
             path, plan = moved_file(saved[-1]), row.report.plan
             save_moved(plan, plan.makespan, row.moved.bytes, row.moved.witness, path, force=force)
+        if cut := row.cut:
+            made = Certificate.leaves(row.report.plan, cut)
+            made.save(uplinks_file(saved[-1]), force=force)
     return saved
 
 
 def moved_file(certificate: Path) -> Path:
     """Where the certificate of what a plan moves lies beside that of its time."""
     return certificate.with_suffix(".moved.json")
+
+
+def uplinks_file(certificate: Path) -> Path:
+    """Where the certificate of a plan's uplinks lies beside that of its time."""
+    return certificate.with_suffix(".uplinks.json")
 
 
 def gap_lines(rows: Sequence[GapRow]) -> dict[str, list[tuple[int, float]]]:

@@ -91,6 +91,7 @@ class Sized:
     verdict        "fastest", "no policy" (its bound is above the fastest and the experts),
                    "wasted" (scale-up or experts are the limit, and a cheaper one is as good),
                    "too slow" (no policy is over in time), or ""
+    witness        of each dispatch, what bounds it: as in a certificate, or {"kind": "gpu", ...}
     """
 
     candidate: Candidate
@@ -105,6 +106,7 @@ class Sized:
     cost: Fraction = Fraction(0)
     front: bool = False
     verdict: str = ""
+    witness: tuple[dict[str, Any], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds and shares as "p/q"."""
@@ -116,7 +118,8 @@ class Sized:
             for name, share in loss._asdict().items()
         }
         exact = {name: str(getattr(self, name)) for name in ("time", "today", "bound", "cost")}
-        plain = {name: getattr(self, name) for name in ("policy", "link", "limit", "front")}
+        names = ("policy", "witness", "link", "limit", "front")
+        plain = {name: getattr(self, name) for name in names}
         price = None if one["price"] is None else str(one["price"])
         over = str(one["oversubscription"])
         candidate = {**one, "price": price, "oversubscription": over}
@@ -192,16 +195,18 @@ class _Site:
         busy = max(runs[best], key=lambda one: one.time)
         known = {way: sum((one.time for one in run), Fraction(0)) for way, run in runs.items()}
         cases = [self.cases(count) for count in (1, 2)]
+        bounds = [self.bound(fabric, each) for each in self.chunks]
         return Sized(
             self.candidate,
             times[best],
             best,
             times[self.today],
-            sum((self.bound(fabric, each) for each in self.chunks), Fraction(0)),
+            sum((bound for bound, _ in bounds), Fraction(0)),
             max(one.link for one in runs[best]),
             busy.limit,
             self.losses(cases, ways, min(known.values())),
             self.losses(cases, [self.today], known[self.today]),
+            witness=tuple(why for _, why in bounds),
         )
 
     def carried(self, fabric: Fabric, chunks: Chunks, way: str) -> _Carried:
@@ -227,19 +232,23 @@ class _Site:
             lambda: max(run_flows(flows, None, fabric).completion, inside),
         )
 
-    def bound(self, fabric: Fabric, chunks: Chunks) -> Fraction:
-        """Seconds that no policy beats: the chunks of a node on its NICs (certified), what a
-        GPU gets through its own NICs and scale-up, and in a fat tree the uplinks of a switch.
+    def bound(self, fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
+        """Seconds that no policy beats, and why: the chunks of a node on its NICs (certified), what
+        a GPU gets through its own NICs and scale-up, or in a fat tree the uplinks of a switch.
         """
-        found = [lower_bound(fabric, chunks).value]
+        nics = lower_bound(fabric, chunks)
+        found = [(nics.value, nics.lifted)]
         rate, gpus = int(fabric.tx[0, 0]), fabric.nodes * fabric.gpus
-        room = np.tile(fabric.node.near.sum(axis=1) * rate + fabric.scaleup, fabric.nodes)
-        for gpu in (chunks.src_gpu, chunks.dst_gpu):
+        room = np.tile(fabric.node.near.sum(axis=1) * rate + fabric.scaleup, fabric.nodes).tolist()
+        for side, gpu in (("send", chunks.src_gpu), ("recv", chunks.dst_gpu)):
             loads = np.zeros(gpus, np.int64)
             np.add.at(loads, gpu, chunks.size)
-            found += map(Fraction, loads.tolist(), room.tolist())
+            times = [Fraction(load, each) for load, each in zip(loads.tolist(), room, strict=True)]
+            worst = max(range(gpus), key=times.__getitem__)
+            found.append((times[worst], {"kind": "gpu", "gpu": worst, "side": side}))
         cut = uplink_bound(fabric, chunks.node_matrix)
-        return max([*found, cut.value] if cut else found)
+        found += [(cut.value, cut.witness)] if cut else []
+        return max(found, key=lambda one: one[0])
 
     def cases(self, count: int) -> tuple[list[Dead], list[Dead]]:
         """(cases drawn evenly of all that there are, or all; cases that hit the busiest nodes)."""

@@ -88,21 +88,29 @@ def part(function: Any = None, *, numpy: Any = None, **options: Any) -> Any:
 
 
 def kernel(
-    function: Any = None, *, numpy: Any = None, element_s: float | None = None, **options: Any
+    function: Any = None,
+    *,
+    numpy: Any = None,
+    element_s: float | None = None,
+    writes: Callable[..., int] | None = None,
+    **options: Any,
 ) -> Any:
     """Run `function` interpreted or compiled, whichever is cheaper.
 
     numpy       what Python runs instead while it interprets, if that is faster
     element_s   CPU seconds that the interpreter takes per element of the arguments' arrays
+    writes      of the arguments: how many elements the result has, where that may be far more
     options     those of `numba.njit`
 
     Arguments are given by position.  `plain` of what is returned is the function itself, which
     takes arrays of Python's integers too.
     """
     if function is None:
-        return lambda given: kernel(given, numpy=numpy, element_s=element_s, **options)
+        return lambda given: kernel(
+            given, numpy=numpy, element_s=element_s, writes=writes, **options
+        )
     element_s = element_s or (NUMPY_S if numpy else ELEMENT_S)
-    state = _Kernel(function, numpy or function, element_s, options)
+    state = _Kernel(function, numpy or function, element_s, options, writes)
 
     @wraps(function)
     def call(*args: Any) -> Any:
@@ -120,9 +128,14 @@ class _Kernel:
     """A function, what interpreting it has cost so far, and its compiled form once there is one."""
 
     def __init__(
-        self, function: FunctionType, python: Any, element_s: float, options: dict[str, Any]
+        self,
+        function: FunctionType,
+        python: Any,
+        element_s: float,
+        options: dict[str, Any],
+        writes: Callable[..., int] | None = None,
     ) -> None:
-        self.function, self.options = function, options
+        self.function, self.options, self._writes = function, options, writes
         self._python, self._element_s = python, element_s
         self.compiled: Callable[..., Any] | None = None
         self._jitted: Any = None
@@ -146,7 +159,8 @@ class _Kernel:
         mode = compile_mode()
         if mode != "auto":
             return mode == "always"
-        coming_s = self._element_s * sum(map(_elements, args))
+        elements = sum(map(_elements, args)) + (self._writes(*args) if self._writes else 0)
+        coming_s = self._element_s * elements
         spent_s = _totals["interpreted"] + coming_s
         if spent_s < (LOAD_S if "numba" in sys.modules else IMPORT_S):
             return False

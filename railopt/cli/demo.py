@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from railopt.model.fabric import Fabric
 from railopt.model.workloads import moe
 from railopt.policies import POLICIES, plan
 from railopt.solver.outcome import Outcome
+
+if TYPE_CHECKING:
+    from railopt.moe.weigh import Weighed
 
 EPILOG = """example:
   railopt demo
@@ -45,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
         args.figure, args.force = PICTURE, True
     width = common.figure_width(args, "figure")
     healthy, slow = policies()
-    picture = _picture(healthy, args, width)
+    found = weighed()
+    picture = _picture(found, args, width)
     family = {rails: counterexample(rails) for rails in (2, 4, 8)}
     if args.format == "json":
         common.print_json(
@@ -56,11 +61,14 @@ def run(args: argparse.Namespace) -> int:
                     {"rails": rails, "lpt": lpt.as_dict(), "equitable": even.as_dict()}
                     for rails, (lpt, even) in family.items()
                 ],
+                "weighed": found.as_dict(),
                 "picture": picture,
             }
         )
     else:
-        _print(healthy, slow, family, picture, common.output_of(args))
+        out = common.output_of(args)
+        _print(healthy, slow, family, out)
+        _print_weighed(found, picture, out)
     return 0
 
 
@@ -76,7 +84,6 @@ def _print(
     healthy: list[Outcome],
     slow: list[Outcome],
     family: dict[int, tuple[Outcome, Outcome]],
-    picture: str,
     out: common.Output,
 ) -> None:
     """Every policy on both fabrics, and the counterexamples by rails: `lpt` and `equitable`."""
@@ -102,6 +109,29 @@ def _print(
         "\nEvery sender is perfectly balanced (send = 1), yet one receiving rail gets N times its "
         "share: see theorem T2."
     )
+
+
+def weighed() -> Weighed:
+    """What each mechanism is worth on four steps of one layer of a small model's training, cut from
+    the trace gpt16-top2 of the experiments.
+    """
+    from railopt.moe.routing.trace import Trace
+    from railopt.moe.weigh import WeighQuestion, weigh
+
+    fabric = Fabric.uniform(nodes=4, rails=4, link="100Gb/s")
+    with as_file(files("railopt.cli").joinpath("demo.npz")) as path:
+        trace = Trace.read(path)
+    return weigh(trace, fabric, WeighQuestion(steps=1))
+
+
+def _print_weighed(found: Weighed, picture: str, out: common.Output) -> None:
+    from railopt.cli.weigh import print_weighed
+
+    out.say(
+        "\nWhat each mechanism is worth on recorded routing, 16 experts, 4 nodes x 4 rails of "
+        "100 Gb/s, on a step that no plan saw:"
+    )
+    print_weighed(found, out, beside=True)
     out.say(f"\npicture: {picture}")
     out.say(
         "next: railopt gap moe:skew=0.5,seed=1 --policy lpt,lpt-local,equitable "
@@ -148,11 +178,10 @@ def _table(title: str, reports: list[Outcome], out: common.Output) -> None:
     print()
 
 
-def _picture(reports: list[Outcome], args: argparse.Namespace, width: float) -> str:
-    from railopt.report.heatmap import load_maps, of_report
+def _picture(found: Weighed, args: argparse.Namespace, width: float) -> str:
     from railopt.report.saving import save_figure
+    from railopt.report.waterfall import waterfall
 
-    title = common.title_of(args, "NIC time over the lower bound, by policy")
-    figure = load_maps([of_report(report) for report in reports], title, width=width)
-    save_figure(figure, args.figure, force=args.force)
+    title = common.title_of(args, "What each mechanism is worth on recorded routing")
+    save_figure(waterfall(found, title, width=width), args.figure, force=args.force)
     return printable(args.figure)

@@ -124,6 +124,10 @@ def _nccl(args: argparse.Namespace) -> int:
         made = with_speeds(read_text(args.topology, MAX_BYTES), printable(args.topology), nics)
     else:
         made = format_dump(fabric.node, rates, fabric.scaleup, fabric.devices)
+    unequal = np.flatnonzero(fabric.tx[args.node] != fabric.rx[args.node]).tolist()
+    if unequal:
+        names = ", ".join(fabric.nic_name(args.node, rail) for rail in unequal)
+        common.note(f"{names}: send and receive rates differ; NCCL has one speed, the lower")
     if args.output is not None:
         write_atomic(args.output, made.text, force=args.force)
         for said in made.lost:

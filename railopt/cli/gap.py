@@ -18,6 +18,7 @@ from railopt.answers.gap import (
     policy_gaps,
     save_certificates,
     totals,
+    uplinks_file,
 )
 from railopt.base.arrays import kind_of
 from railopt.base.errors import CheckFailed, InputError, RailoptError, printable
@@ -41,6 +42,8 @@ bound that has a witness), open (it lies between the bound and "best").
 With --moved, in place of "best %" and "time": "moved" is what the plan moves between GPUs of a
 node, before and after the rails; "least" is a bound on what plans as fast as this one move, "above
 %" how far the plan is above it ("-" where that is nothing, and the plan moves something).
+Where the fabric has leaves, "uplinks" is what the busiest leaf's links above need for the plan, all
+of them at work, and "cut" what no plan beats there; policies and bounds are of NICs.
 Of a routing trace, step and layer are chosen behind its name, -1 being the last; all: each
 dispatch has its rows, and then their times are added up; sum: one dispatch of all their bytes.
 exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed all the same),
@@ -189,7 +192,12 @@ def _checked(rows: list[GapRow], saved: list[Path], folder: str) -> bool:
     moved = [moved_file(file) for row, file in zip(rows, saved, strict=True) if row.moved]
     checked = check_all(saved + moved)
     common.note(f"saved {len(saved) + len(moved)} certificates in {folder}: {checked}")
-    refused = [(name, one) for name, one in checked.verdicts.items() if not one.ok]
+    verdicts = dict(checked.verdicts)
+    if uplinks := [uplinks_file(file) for row, file in zip(rows, saved, strict=True) if row.cut]:
+        more = check_all(uplinks, verified=False)
+        common.note(f"and {len(uplinks)} of uplinks: {more}")
+        verdicts |= more.verdicts
+    refused = [(name, one) for name, one in verdicts.items() if not one.ok]
     for name, verdict in refused:
         common.note(f"{printable(name)}: {verdict.message}")
     return not refused
@@ -236,6 +244,8 @@ def _table(rows: list[GapRow], moved: bool, out: common.Output) -> None:
     columns = ["dispatch"] if several else []
     columns += ["policy", "chunk", "chunks", "value", "bound", "gap %", "plan", "optimum"]
     columns += ["moved", "least", "above %"] if moved else ["best %", "time"]
+    leafy = any(row.cut for row in rows)
+    columns += ["uplinks", "cut"] if leafy else []
     cells: list[list[Any]] = []
     for row in rows:
         report = row.report
@@ -253,6 +263,7 @@ def _table(rows: list[GapRow], moved: bool, out: common.Output) -> None:
                 "optimal" if report.optimal else "",
                 bracket.status,
                 *(_moved(row) if moved else (percent(bracket.gap), spent)),
+                *(_uplinks(row) if leafy else ()),
             ]
         )
     more = ["chunks", "plan"] if moved else ["chunks", "best %", "time"]
@@ -264,6 +275,11 @@ def _table(rows: list[GapRow], moved: bool, out: common.Output) -> None:
             f"{format_time(sums.value or Fraction(0))}, {percent(sums.gap)} % above the sum of "
             f"their bounds, {format_time(sums.bound)}"
         )
+
+
+def _uplinks(row: GapRow) -> list[Any]:
+    cut = row.cut
+    return [duration(row.report.plan.uplink_time), duration(cut.value)] if cut else ["", ""]
 
 
 def _moved(row: GapRow) -> list[Any]:

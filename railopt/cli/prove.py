@@ -108,8 +108,11 @@ def _theorems(args: argparse.Namespace) -> int:
     else:
         out = common.output_of(args)
         _print(outcomes, bool(args.id), kernel.ran, out)
+        stated = [outcome for outcome in outcomes if outcome.theorem.status != "open"]
+        still_open = len(outcomes) - len(stated)
         out.say(
-            f"{len(outcomes) - len(failed)} of {len(outcomes)} as stated, {took:.1f} s"
+            f"{sum(outcome.ok for outcome in stated)} of {len(stated)} as stated"
+            f"{f', {still_open} open' if still_open else ''}, {took:.1f} s"
             f"{f' (Coq {kernel_s:.1f} s)' if kernel.ran else ''}"
         )
     if failed:
@@ -158,6 +161,9 @@ def _print(outcomes: list[Any], details: bool, kernel_ran: bool, out: common.Out
         )
         for hypothesis in outcome.theorem.hypotheses:
             out.say(f"  needs: {hypothesis}")
+        if outcome.theorem.status == "open":
+            out.say(f"  known: {outcome.theorem.known}")
+            out.say(f"  would settle it: {outcome.theorem.settled_by}")
         for name, result in outcome.results:
             word = {True: "holds", False: "FAILS", None: "UNDECIDED"}[result.ok]
             said = [text for text in (result.range, result.detail) if text and text != name]

@@ -13,6 +13,7 @@ from railopt.cli.common import Idle, add_width_argument, note, print_json, width
 EPILOG = """example:
   railopt report results -o report.html
   railopt report results --certificates certs -o report.html
+  railopt report --weighed weighed.json -o report.html
   railopt report results --experiments out -o report.html --figures figures --width column"""
 PAGES = (".html", ".htm", "")  # suffixes; a pipe has none
 
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "results",
         metavar="RESULTS",
-        nargs="+",
+        nargs="*",
         help="results folders or .jsonl files of railopt sweep",
     )
     parser.add_argument(
@@ -47,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "which checker accepted them: railopt-verified where it is installed",
     )
     parser.add_argument(
+        "--weighed",
+        metavar="FILE.json",
+        help="what railopt weigh --json printed, to show what each mechanism is worth",
+    )
+    parser.add_argument(
         "--figures", metavar="DIR", help="write the figures as files too, SVG and PDF"
     )
     add_width_argument(parser)
@@ -65,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.report import page, rows
     from railopt.report.captioned import files_of, save_all
     from railopt.report.figures import all_figures
+    from railopt.report.waterfall import worth_figure
     from railopt.symbolic import registry
 
     width = width_of(args)
@@ -75,25 +82,29 @@ def run(args: argparse.Namespace) -> int:
         )
     check_targets(args.output, force=args.force)
     found = rows.read(*args.results)
-    if not (found.rows or args.experiments or args.certificates):
-        raise InputError(f"{printable(', '.join(args.results))}: no good row to make a page of")
+    if not (found.rows or args.experiments or args.certificates or args.weighed):
+        where = printable(", ".join(args.results) or "no RESULTS")
+        raise InputError(f"{where}: no good row to make a page of")
     if found.torn:
         note(f"{found.torn} lines of the results are torn, no JSON or no UTF-8: left out")
     if found.older:
         note(f"{found.older} rows left out: a newer one has their problem and policy")
     experiments = page.read_experiments(Path(args.experiments)) if args.experiments else None
     checked = page.check_certificates(Path(args.certificates)) if args.certificates else None
+    weighed = page.read_weighed(Path(args.weighed)) if args.weighed else None
     shown = [
         word
-        for name in ("experiments", "certificates")
+        for name in ("experiments", "certificates", "weighed")
         if (folder := getattr(args, name))
         for word in (f"--{name}", folder)
     ]
     command = shlex.join(["railopt", "report", *args.results, *shown])
     theorems = tuple(registry.read().values())
-    text = page.build(found, theorems, experiments, checked, command, args.title or "")
+    text = page.build(found, theorems, experiments, checked, command, args.title or "", weighed)
     title = args.title or ""
     drawn = all_figures(found.rows, width=width, title=title) if args.figures or args.json else []
+    if weighed and (args.figures or args.json):
+        drawn.append(worth_figure(weighed, width=width))
     if args.figures:
         if Path(args.figures).is_dir():
             check_targets(args.output, *files_of(drawn, Path(args.figures)), force=args.force)

@@ -7,17 +7,33 @@ from __future__ import annotations
 import argparse
 import textwrap
 import time
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
+from railopt.answers.optimum import STARTUP, ScheduleOptimum, best_schedule
 from railopt.base.arrays import check_suffix, check_targets, kind_of, write_atomic
-from railopt.base.errors import InputError
+from railopt.base.errors import BackendError, InputError, NotProved
 from railopt.base.kernels import compiling_s
-from railopt.base.units import format_bytes, format_time, parse_time, percent, seconds, size
+from railopt.base.units import (
+    Quantity,
+    duration,
+    format_bytes,
+    format_time,
+    parse_bytes,
+    parse_time,
+    percent,
+    seconds,
+    size,
+)
 from railopt.cli import common
 from railopt.cli.progress import LONG_S, stage
+from railopt.model.fabric import Fabric
 from railopt.schedule import (
     KINDS,
     LINKS,
     ORDERS,
+    LinkTimes,
     Schedule,
     ScheduleCost,
     certificate,
@@ -26,8 +42,12 @@ from railopt.schedule import (
     staged,
 )
 from railopt.schedule.compact import GoOn
-from railopt.schedule.model import modelled
+from railopt.schedule.model import least, modelled
+from railopt.schedule.rates import pair_rates
 from railopt.schedule.synthesis import MANY
+from railopt.schedule.value import require_two_levels
+from railopt.solver.epochs.exchange import ChunkExchange
+from railopt.solver.epochs.process import NAMES
 
 EPILOG = (
     """kinds:
@@ -42,7 +62,13 @@ examples:
   railopt schedule zipf:skew=0.8 --nodes 4 -o schedule.npz      ours, saved
   railopt schedule zipf:skew=0.8 --nodes 16 --compare           every kind side by side
   railopt schedule matrix.txt --nodes 4 --kind fast --cm fast.cm --plan fast.npz
-  railopt schedule schedule.npz                                 re-check a saved schedule"""
+  railopt schedule moe --nodes 16 --degrade 3:5=0.5 --links fabric --startup 2us
+  railopt schedule schedule.npz                                 re-check a saved schedule
+  railopt schedule matrix.csv --nodes 3 --rails 2 --optimum --chunk 256KiB --limit 1min
+
+--optimum: "known" (the best schedule attains a bound that a server or a GPU shows), "claimed"
+(optimal on the back-end's word), "open".
+exit codes of --optimum: 0 known, 2 claimed or open, 3 the back-end is missing or crashed"""
 )
 
 # a search for stages, as measured on uniform traffic of 512 and 1,024 servers: 2.3 ns per triple;
@@ -50,6 +76,7 @@ examples:
 SECONDS_PER_CUBE, BYTES_PER_PAIR, FAST_BYTES_PER_TRIPLE = 2.3e-9, 64, 36
 MUCH_GB = 2.0
 _FILES = ("output", "plan", "cm", "certificate", "stages_certificate")
+_OPTIMUM = ("backend", "incast", "epoch")
 
 
 def _saved(args: argparse.Namespace) -> str:
@@ -61,6 +88,15 @@ def _no_stages(args: argparse.Namespace) -> str:
     return "" if KINDS[kind].barriers else f"{kind}, which has no stages"
 
 
+def _staged_kind(args: argparse.Namespace) -> str:
+    kind = args.kind or "compact"
+    return f"{kind}, which has stages" if KINDS[kind].barriers else ""
+
+
+def _is_size(args: argparse.Namespace) -> str:
+    return "" if _is_time(args.startup) else "a size"
+
+
 def _no_search(args: argparse.Namespace) -> str:
     kind = args.kind or "compact"
     return "" if args.compare or KINDS[kind].tunable else f"{kind}, which is not searched for"
@@ -68,13 +104,18 @@ def _no_search(args: argparse.Namespace) -> str:
 
 IDLE = (
     common.Idle(
-        f"kind order eps startup limit compare {' '.join(common.FABRIC_FLAGS)}", beside=[_saved]
+        f"kind order eps startup limit compare optimum {' '.join(common.FABRIC_FLAGS)}",
+        beside=[_saved],
     ),
-    common.Idle("chunk", without=["plan"]),
+    common.Idle(f"order eps compare stages {' '.join(_FILES)}", beside=["optimum"]),
+    common.Idle(" ".join(_OPTIMUM), without=["optimum"]),
+    common.Idle("epoch", beside=[_staged_kind]),
+    common.Idle("chunk", without=["plan", "optimum"]),
     common.Idle("force", without=_FILES),
     common.Idle("kind", beside=["compare"], without=["stages", *_FILES]),
-    common.Idle("order eps startup", beside=["compare"]),
-    common.Idle("limit", beside=[_no_search]),
+    common.Idle("order eps", beside=["compare"]),
+    common.Idle("startup", beside=["compare", _is_size]),
+    common.Idle("limit", beside=[_no_search], without=["optimum"]),
     common.Idle("order stages_certificate", beside=[_no_stages]),
 )
 
@@ -95,21 +136,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--startup",
-        metavar="SIZE",
-        help="compact: what two servers could exchange while a stage starts; no shorter parts "
-        "(default 256KiB)",
+        metavar="TIME|SIZE",
+        help="start-up of a stage, as a time such as 2us (default 0.7us; --optimum without stages: "
+        "0), or for compact as what two servers could exchange meanwhile (default 256KiB)",
     )
     parser.add_argument(
         "--limit",
         metavar="SECONDS",
         help=f"compact of {MANY} servers or more: search for stages so long (default: to the end), "
-        "then send what is left as spreadout does",
+        "then send what is left as spreadout does; reading the traffic and writing the stages take "
+        "their own time; --optimum: default 1min",
     )
     parser.add_argument(
         "--links",
         default="h100-400g",
-        choices=list(LINKS),
-        help="constants of the alpha-beta model",
+        choices=[*LINKS, "fabric"],
+        help="constants of the alpha-beta model: FAST's, or the rates of the fabric",
     )
     parser.add_argument(
         "--compare",
@@ -119,9 +161,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stages", action="store_true", help="list the stages: who sends how much to whom"
     )
+    _add_optimum(parser)
     _add_files(parser)
     common.add_fabric_arguments(parser)
     common.add_output_arguments(parser)
+
+
+def _add_optimum(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--optimum",
+        action="store_true",
+        help="the best schedule of a small all-to-all, by a time-expanded program, and kinds "
+        "beside it: in stages, or in epochs where --kind has no stages",
+    )
+    parser.add_argument("--backend", help=f"--optimum: solver, {' (default) or '.join(NAMES)}")
+    parser.add_argument(
+        "--incast",
+        metavar="SERVERS",
+        type=common.positive,
+        help="--optimum: from how many servers a NIC receives at a time, and to how many it sends "
+        "(default 1 with stages, all without)",
+    )
+    parser.add_argument(
+        "--epoch",
+        metavar="TIME",
+        help="--optimum without stages: length of an epoch (default: a chunk on the slowest NIC)",
+    )
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +197,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunk",
         metavar="SIZE",
-        help="largest chunk of the plan (default: whole pieces; pipelined: 256KiB)",
+        help="largest chunk of the plan (default: whole pieces; pipelined: 256KiB); --optimum: "
+        "the chunk (default 256KiB)",
     )
     parser.add_argument(
         "--cm", metavar="FILE.cm", help="export for htsim, a barrier trigger between stages"
@@ -155,6 +221,8 @@ def run(args: argparse.Namespace) -> int:
     check_suffix(args.output, "schedule")
     check_suffix(args.plan, "plan")
     check_targets(*(getattr(args, name) for name in _FILES), force=args.force)
+    if args.optimum:
+        return _run_optimum(args)
     costs = _costs(args)
     wanted = args.kind or "compact"
     made = next(c.schedule for c in costs if c.schedule.kind == wanted or len(costs) == 1)
@@ -172,27 +240,109 @@ def run(args: argparse.Namespace) -> int:
         common.print_json(data if args.compare else data[0])
         return 0
     out = common.output_of(args)
-    _print_costs(costs, args.links, out)
+    _print_costs(costs, args.links, _links(args, made.fabric), out)
     if args.stages:
         print()
         _print_stages(made, out)
     return 0
 
 
+def _run_optimum(args: argparse.Namespace) -> int:
+    """Find the best schedule, and print it beside the kinds."""
+    fabric, staged = common.fabric_from(args), KINDS[args.kind or "compact"].barriers
+    startup = STARTUP if staged else Fraction(0)
+    chunk = parse_bytes(args.chunk or "256KiB")
+    traffic = common.traffic_from(args.traffic, fabric)
+    exchange = ChunkExchange.of(
+        fabric,
+        traffic,
+        chunk,
+        startup if args.startup is None else seconds(parse_time(args.startup)),
+        peers=args.incast,
+        epoch=None if args.epoch is None else seconds(parse_time(args.epoch)),
+        stages=staged,
+    )
+    if (traffic.bytes % chunk).any():
+        common.note(f"the last chunk of each pair counts as a whole one of {format_bytes(chunk)}")
+    found = best_schedule(
+        fabric,
+        exchange,
+        backend=args.backend or "cpsat",
+        limit_s=float(seconds(parse_time(args.limit or "1min"))),
+        report=stage,
+    )
+    for text in found.found.notes:
+        common.note(f"railopt: {text}")
+    if args.format == "json":
+        common.print_json(found.as_dict())
+    else:
+        _print_optimum(found, common.output_of(args))
+    if found.found.interrupted:
+        return 130
+    if found.found.notes:
+        return BackendError.exit_code
+    return 0 if found.found.bracket.optimum_known else NotProved.exit_code
+
+
+def _print_optimum(found: ScheduleOptimum, out: common.Output) -> None:
+    bracket = found.found.bracket
+    bound = bracket.certified_bound or bracket.bound
+    out.say(
+        f"{found.exchange.demand.sum()} chunks; optimum {bracket.status}, by {bracket.by}; no "
+        f"schedule is faster than {format_time(bound)}"
+    )
+    rows: list[list[Any]] = []
+    if bracket.value is not None:
+        spent = found.found.time_s
+        made = Quantity(f"{spent:.3g}s", spent, "s")
+        rows.append(
+            ["best", found.stages or "-", duration(bracket.value), percent(Fraction(0)), made]
+        )
+    rows += [
+        [
+            name,
+            kind.stages or "-",
+            duration(kind.time),
+            percent(found.distance(name)) if bracket.value is not None else "-",
+            Quantity(f"{kind.synthesis_s * 1e6:.0f}us", kind.synthesis_s, "s"),
+        ]
+        for name, kind in found.kinds.items()
+    ]
+    out.table(["schedule", "stages", "time", "over best %", "synthesis"], rows)
+
+
 def _costs(args: argparse.Namespace) -> list[ScheduleCost]:
-    links = LINKS[args.links]
     if kind_of(args.traffic) == "schedule":
         loaded = Schedule.read(args.traffic)
-        return [ScheduleCost(loaded, modelled(loaded, links))]
+        links = _links(args, loaded.fabric)
+        return [ScheduleCost(loaded, modelled(loaded, links), None, least(loaded, links))]
     made_for = common.fabric_from(args)
     kinds = list(KINDS) if args.compare else [args.kind or "compact"]
     go_on = _until(None if args.limit is None else float(seconds(parse_time(args.limit))))
-    _say_long(made_for.nodes, kinds, args.limit)
     traffic = common.traffic_from(args.traffic, made_for)
+    require_two_levels(made_for, traffic)
+    _say_long(made_for.nodes, kinds, args.limit)
+    links = _links(args, made_for)
     if args.compare:
         return compare(made_for, traffic, links=links, go_on=go_on)
-    options = {name: getattr(args, name) for name in ("order", "eps", "startup")}
-    return [cost(made_for, traffic, kinds[0], **options, links=links, go_on=go_on)]
+    options = {name: getattr(args, name) for name in ("order", "eps")}
+    startup = args.startup
+    if _is_time(startup):
+        worth = int(seconds(parse_time(startup)) * pair_rates(made_for).fastest)
+        startup = worth if KINDS[kinds[0]].tunable else None
+    return [cost(made_for, traffic, kinds[0], **options, startup=startup, links=links, go_on=go_on)]
+
+
+def _is_time(startup: str | None) -> bool:
+    return startup is not None and startup.strip().endswith("s")
+
+
+def _links(args: argparse.Namespace, fabric: Fabric) -> LinkTimes:
+    """The constants of the model, with the start-up that was given as a time."""
+    links = LinkTimes.of(fabric) if args.links == "fabric" else LINKS[args.links]
+    if _is_time(args.startup):
+        links = replace(links, alpha_out=float(seconds(parse_time(args.startup))) * 1e6)
+    return links
 
 
 def _until(limit_s: float | None) -> GoOn:
@@ -251,7 +401,9 @@ def _write(args: argparse.Namespace, made: Schedule) -> None:
         common.note(f"wrote {args.cm}")
 
 
-def _print_costs(costs: list[ScheduleCost], links: str, out: common.Output) -> None:
+def _print_costs(
+    costs: list[ScheduleCost], name: str, links: LinkTimes, out: common.Output
+) -> None:
     made = costs[0].schedule
     side = "sends" if made.bound.side == "send" else "receives"
     out.say(
@@ -259,8 +411,9 @@ def _print_costs(costs: list[ScheduleCost], links: str, out: common.Output) -> N
         f"{format_bytes(made.line_sum)}: no schedule is faster than {format_time(made.bound.value)}"
     )
     out.say(
-        f"modelled on {links} links ({LINKS[links].beta_out:g} us/MB between servers, which makes "
-        f"that bound {costs[0].parts.bound:.1f} us):"
+        f"modelled on {name} links ({links.beta_out:g} us/MB between servers, which makes that "
+        f"bound {costs[0].parts.bound:.1f} us, {costs[0].least_us:.1f} us with {links.alpha_out:g} "
+        "us per start-up):"
     )
     rows = [
         [

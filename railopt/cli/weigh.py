@@ -100,8 +100,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         common.print_json(found.as_dict())
     else:
-        columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
-        common.output_of(args).table(columns, _rows(found), left=2)
+        print_weighed(found, common.output_of(args))
     if args.figure:
         from railopt.report.waterfall import waterfall
 
@@ -121,14 +120,17 @@ def _save_certificates(found: Weighed, folder: Path, *, force: bool) -> None:
     common.note(f"saved {len(made)} certificates: railopt check {folder}/*.json")
 
 
+def print_weighed(found: Weighed, out: common.Output, *, beside: bool = False) -> None:
+    """The table of all mechanisms."""
+    columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
+    out.table(columns, _rows(found), left=2, beside=beside)
+    if found.weakness:
+        out.say(f"\n{found.weakness}")
+
+
 def _rows(found: Weighed) -> list[list[str | Quantity]]:
     """A row per mechanism, and what nothing beats."""
-    rows: list[list[str | Quantity]] = []
-    before = found.rows[0]
-    for row in found.rows:
-        rows.append(_cells(row, before, found.each_alone))
-        if row.kept and not found.each_alone:
-            before = row
+    rows = [_cells(row, before, found.each_alone) for row, before in found.beside()]
     least = [_time(found.exchange_bound_ps), "", "", _time(found.iteration_bound_ps), ""]
     return [*rows, ["nothing beats", "any placement in the slots", *least]]
 

@@ -20,6 +20,8 @@ As canonical JSON (sorted keys, no spaces), version 2:
                  where copies stay on nodes that hold their expert; bounds in tokens
                 {"kind": "layer", "tokens": [[of each node], ...], of each expert, "slots": [...],
                  "tx": [...], "rx": [...], of each node, "token_bytes": b}
+                {"kind": "leaves", "tx": [[...]], "rx": [[...]], "leaf": {"nodes": m, "rails": r,
+                 "uplinks": u, "rate": v}, "chunks": {...}}
                 and, but beside a plan, perhaps "traffic": hex, the digest of the `Traffic` between
                 nodes that the chunks were cut from
     claim       "bound"     "p/q": nothing is faster; or, of kind "moved", nothing within "time"
@@ -30,7 +32,8 @@ As canonical JSON (sorted keys, no spaces), version 2:
                 "best"      "p/q": what the best plan known takes, where that is another
                 "optimum"   of the problem: "proved", "claimed" or "open"
     witness     {"kind": ...}: why nothing is faster than the bound, see `checker.py`
-    assignment  [rail of each size or chunk], of kind "split" [[expert, GPU, tokens], ...], or
+    assignment  [rail of each size or chunk], of kind "leaves" perhaps [[rail, link], ...], of kind
+                "split" [[expert, GPU, tokens], ...], or
     flow        {"unit": d, "src", "dst", "rail", "amount": [...]}: what takes the value; a
                 certificate that names a plan has it there
     stages      [[[server, server, bytes], ...], ...]: what takes the value of a staged problem
@@ -60,6 +63,7 @@ from railopt.base.arrays import Ints, check_targets, whole_number, write_atomic
 from railopt.base.errors import CheckFailed, FormatError, InputError, printable
 from railopt.base.units import quoted
 from railopt.checker import MEMORY, Rejected, Verdict, check_certificate, fraction, parsed
+from railopt.evidence.bounds import LeafCut
 from railopt.evidence.bracket import Bracket, Status
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -158,6 +162,31 @@ class Certificate:
         attained = {"assignment": plan.rail.tolist()}
         problem = {**_inside(plan.fabric, time), "units": units}
         return cls(problem, Fraction(bound), witness, Fraction(plan.moved), attained)
+
+    @classmethod
+    def leaves(cls, plan: Plan, cut: LeafCut) -> Certificate:
+        """What a plan takes, spread over all links above its leaves, and the cut that no plan
+        beats; chunks of one sender, receiver and rail as one.
+        """
+        fabric, chunks = plan.fabric, plan.chunks
+        if fabric.leaves is None:
+            raise InputError("a fabric without leaves has no uplinks to certify")
+        rail = plan.rail.astype(np.int64)
+        key = (chunks.src * np.int64(fabric.nodes) + chunks.dst) * fabric.rails + rail
+        _, head, joint = np.unique(key, return_index=True, return_inverse=True)
+        size = np.zeros(len(head), np.int64)
+        np.add.at(size, joint, chunks.size)
+        src, dst = chunks.src[head].tolist(), chunks.dst[head].tolist()
+        leaf = {name: value for name, value in fabric.leaves.as_dict().items() if name != "way"}
+        problem = {
+            "kind": "leaves",
+            "tx": fabric.tx.tolist(),
+            "rx": fabric.rx.tolist(),
+            "leaf": leaf,
+            "chunks": {"src": src, "dst": dst, "size": size.tolist()},
+        }
+        value = max(plan.makespan, plan.uplink_time)
+        return cls(problem, cut.value, cut.witness, value, {"assignment": rail[head].tolist()})
 
     @property
     def claimed_by(self) -> str | None:

@@ -21,15 +21,16 @@ from typing import Any, ClassVar, ParamSpec
 
 import numpy as np
 
-from railopt.base.arrays import Floats, Ints
+from railopt.base.arrays import MUCH, Floats, Ints
 from railopt.base.dice import Dice, exp
-from railopt.base.errors import InputError
+from railopt.base.errors import InputError, say
 from railopt.base.units import parse_bytes, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
 
 P = ParamSpec("P")
+PAIR_BYTES = 40  # of memory per pair of GPUs while a command works on them, at most, as measured
 MAX_GPUS = 1 << 13  # 512 MiB, and more flows than a plan may have chunks
 MAX_EXPERTS = 1 << 16
 MAX_SEEN = 1 << 24  # GPUs x experts whose popularity each GPU sees through noise of its own
@@ -51,6 +52,9 @@ def count_gpus(fabric: Fabric) -> int:
     count = fabric.nodes * fabric.gpus
     if count > MAX_GPUS:
         raise InputError(f"traffic between {count} GPUs: at most {MAX_GPUS} are generated")
+    taken = count**2 * PAIR_BYTES
+    if taken > MUCH:
+        say(f"traffic between {count} GPUs takes up to {taken / 1e9:.0f} GB of memory")
     return count
 
 

@@ -14,7 +14,7 @@ last step that plans see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Bools, Int32s, Ints, whole_number
-from railopt.base.errors import InputError
-from railopt.base.units import PS_PER_S
+from railopt.base.errors import InputError, printable
+from railopt.base.units import PS_PER_S, quoted
 from railopt.evidence.certificate import Certificate
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
@@ -145,6 +145,32 @@ class Worth:
             "copies": self.copies,
         }
 
+    @classmethod
+    def from_dict(cls, data: Any) -> Worth:
+        """The way back from `as_dict`."""
+        keys = {"added", "detail", "bound_s", "bound_over", "kept", "exchange_s", "iteration_s"}
+        if not isinstance(data, Mapping) or not keys <= set(data):
+            raise InputError(f"a row of railopt weigh --json has {', '.join(sorted(keys))}")
+        name, bound = data["added"], data["bound_s"]
+        if name not in ("none", *MECHANISMS) or not isinstance(data["kept"], bool):
+            raise InputError(f"a row for {quoted(name)}: expected one of {', '.join(MECHANISMS)}")
+        return cls(
+            "" if name == "none" else name,
+            _picoseconds(data["exchange_s"]),
+            _picoseconds(data["iteration_s"]),
+            None if bound is None else _picoseconds(bound),
+            printable(data["bound_over"]),
+            data["kept"],
+            0.0,
+            printable(data["detail"]),
+        )
+
+
+def _picoseconds(seconds: Any) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e6:
+        raise InputError(f"{quoted(seconds)} seconds: expected a number from 0 to a million")
+    return round(seconds * PS_PER_S)
+
 
 class LayerBound(NamedTuple):
     """What no placement beats in one layer of a scored iteration: its demand, and the prices."""
@@ -185,12 +211,62 @@ class Weighed:
     model: str
     witness: tuple[LayerBound, ...] = field(repr=False, default=())
 
+    def beside(self) -> list[tuple[Worth, Worth]]:
+        """Each row, and the row that its gains are over: the last that was kept before it, or the
+        first.
+        """
+        pairs, before = [], self.rows[0]
+        for row in self.rows:
+            pairs.append((row, before))
+            if row.kept and not self.each_alone:
+                before = row
+        return pairs
+
+    @property
+    def weakness(self) -> str:
+        """Which freedom leaves the last bound more than a tenth below the fastest exchange of the
+        rows that are held to the slots; "" where it is no more.
+        """
+        held = [row for row in self.rows if row.added != "experts"]
+        best, bound = min(row.exchange_ps for row in held), self.exchange_bound_ps
+        if 10 * best <= 11 * bound:
+            return ""
+        if not bound:
+            return "the slots of a node can hold every expert: no token has to leave it"
+        given = [row.bound_ps for row in held if row.bound_ps and row.bounds == ANY_SPLIT]
+        far = f"the last bound is {1 - bound / best:.0%} below the fastest exchange, most of it by "
+        if not given:
+            return f"{far}copies, which no row of these has"
+        if bound * best <= given[-1] ** 2:
+            return (
+                f"{far}the freedom of placement: parts of an expert may lie on several nodes, and "
+                "copies may be others on every step"
+            )
+        return f"{far}split, rails and stages: over the copies as placed a bound is nearer"
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Weighed:
+        """The way back from `as_dict`, as far as it is shown: without the witness."""
+        rows = data.get("rows") if isinstance(data, Mapping) else None
+        if not isinstance(rows, list) or not rows or not isinstance(data.get("each_alone"), bool):
+            raise InputError("not what railopt weigh --json prints: no rows in it")
+        return cls(
+            tuple(Worth.from_dict(row) for row in rows),
+            _picoseconds(data.get("exchange_bound_s")),
+            _picoseconds(data.get("iteration_bound_s")),
+            (),
+            0,
+            data["each_alone"],
+            printable(data.get("model")),
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds."""
         return {
             "rows": [row.as_dict() for row in self.rows],
             "exchange_bound_s": self.exchange_bound_ps / PS_PER_S,
             "iteration_bound_s": self.iteration_bound_ps / PS_PER_S,
+            "weakness": self.weakness,
             "scored_on": list(self.scored_on),
             "slots_per_gpu": self.slots,
             "each_alone": self.each_alone,

@@ -10,7 +10,6 @@ import numpy as np
 
 from railopt.base.arrays import Floats, Ints
 from railopt.report.style import PAGE, blank, grid_of, printed, wrapped_name, wrapped_title
-from railopt.solver.outcome import Outcome
 from railopt.sweep.results import Row
 from railopt.sweep.spec import fabric_of
 
@@ -30,15 +29,8 @@ class NicLoads(NamedTuple):
     received: Floats
 
 
-def of_report(report: Outcome) -> NicLoads:
-    """Time of every NIC over the bound."""
-    plan = report.plan
-    sides = (over(plan.loads(side), plan.fabric.rates(side), report.bound) for side in SIDES)
-    return NicLoads(plan.policy, *sides)
-
-
 def of_row(row: Row) -> NicLoads:
-    """The same from a row with loads."""
+    """Time of every NIC over the bound, from a row with loads."""
     fabric, bound = fabric_of(row["instance"]), Fraction(row["bound"])
     loads = {side: np.array(row["loads"][side], dtype=np.int64) for side in SIDES}
     sides = (over(loads[side], fabric.rates(side), bound) for side in SIDES)

@@ -22,12 +22,14 @@ from railopt import __version__
 from railopt.answers.check import Checked, check_all, word
 from railopt.base.arrays import read_text
 from railopt.base.errors import FormatError, InputError, printable
+from railopt.moe.weigh import Weighed
 from railopt.report.captioned import Figure, svg
 from railopt.report.figures import all_figures
 from railopt.report.nodes import filters, node_view
 from railopt.report.style import WIDTHS
 from railopt.report.swept import of_column, order, parameters, swept, without
 from railopt.report.verdict import asked, names, verdict
+from railopt.report.waterfall import worth_figure
 from railopt.sweep.results import Results, Row
 from railopt.symbolic.registry import Theorem
 
@@ -43,28 +45,26 @@ def build(
     certificates: Checked | None = None,
     command: str = "railopt report",
     title: str = "",
+    weighed: Weighed | None = None,
 ) -> str:
     """The page's text.  `experiments`: by name, the comparisons of its results.json;
-    `certificates`: what a checker said of files; `title`: the sweep's name if none is given.
+    `certificates`: what a checker said of files; `title`: the sweep's name if none is given;
+    `weighed`: what each mechanism is worth on a trace.
     """
-    parts = [
-        ("asked", "What was asked", _asked(results)),
-        ("verdict", "Verdict", _verdict(results)),
-    ]
+    parts = []
+    if results.files:
+        parts.append(("asked", "What was asked", _asked(results)))
+        parts.append(("verdict", "Verdict", _verdict(results)))
     parts += _figures(results.rows, command)
+    if weighed:
+        parts.append(_worth(weighed, command))
     if shown := node_view(results.rows):
         parts.append(("node", "One node", shown))
     if results.rows:
         parts.append(("summary", "Table of gaps", _summary(results.rows)))
     if experiments:
-        parts.append(
-            (
-                "papers",
-                "Papers beside ours",
-                _headlines(experiments)
-                + "".join(_comparison(name, claims) for name, claims in experiments.items()),
-            )
-        )
+        compared = "".join(_comparison(name, claims) for name, claims in experiments.items())
+        parts.append(("papers", "Papers beside ours", _headlines(experiments) + compared))
     if certificates:
         parts.append(("certificates", "Certificates", _certificates(certificates)))
     if theorems:
@@ -234,6 +234,22 @@ def _figures(rows: Sequence[Row], command: str) -> list[tuple[str, str, str]]:
     """Sections, each with its figure twice: wide, and for a phone."""
     pairs = zip(all_figures(rows), all_figures(rows, width=WIDTHS["column"]), strict=True)
     return [(wide.name, wide.title, _figure(wide, narrow, command)) for wide, narrow in pairs]
+
+
+def _worth(found: Weighed, command: str) -> tuple[str, str, str]:
+    """The waterfall, and its table in the open."""
+    wide, narrow = worth_figure(found), worth_figure(found, width=WIDTHS["column"])
+    shown = table(wide.columns, wide.rows, wide.title)
+    return wide.name, wide.title, _figure(wide, narrow, command) + shown
+
+
+def read_weighed(path: Path) -> Weighed:
+    """What `railopt weigh --json` printed into a file."""
+    text = read_text(path)
+    try:
+        return Weighed.from_dict(json.loads(text))
+    except (InputError, ValueError, RecursionError) as error:
+        raise FormatError(f"{printable(path)}: {printable(error, 200)}") from error
 
 
 def _summary(given: Sequence[Row]) -> str:

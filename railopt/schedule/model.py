@@ -1,7 +1,8 @@
 """The alpha-beta model in which FAST is evaluated: a step that moves w bytes over a link lasts
 alpha + w beta.
 
-    stage between servers   alpha + beta w / m          w the stage's length, split over m rails
+    stage between servers   alpha + beta w / m          w the stage's length, split over m rails; m
+                            is what the NICs of the fastest pair are worth where NICs differ
     step inside a server    SpreadOut over scale-up: for d = 1 .. m - 1, alpha + beta (largest
                             transfer g -> g + d)
     bound                   beta L / m                  NICs alone, no start-up
@@ -31,10 +32,13 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
+from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
+from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.schedule.kinds import KINDS
 from railopt.schedule.pieces import Pieces
+from railopt.schedule.rates import pair_rates
 from railopt.schedule.value import DEFAULT_CHUNK, Schedule
 
 MB = 1e6
@@ -51,6 +55,14 @@ class LinkTimes:
     beta_out: float = 22.0
     alpha_in: float = 0.1
     beta_in: float = 2.3
+
+    @classmethod
+    def of(cls, fabric: Fabric, startup_us: float = 0.7) -> LinkTimes:
+        """At the rates of a fabric: its fastest NIC and its scale-up."""
+        top = int(max(fabric.tx.max(), fabric.rx.max()))
+        if not top:
+            raise InputError("every NIC is dead: nothing can be sent")
+        return cls(startup_us, 1e12 / top, beta_in=1e12 / fabric.scaleup)
 
 
 LINKS = {"h100-400g": LinkTimes(), "mi300x-100g": LinkTimes(0.7, 84.0, 0.1, 5.0)}
@@ -187,9 +199,31 @@ def inside(schedule: Schedule, links: LinkTimes) -> InsideTimes:
     step = max(1, n * PIECES // (1 + transfers * m * (m + 3)))
     for first in range(0, n, step):
         servers = slice(first, first + step) if step < n else slice(None)
-        _add_inside(schedule.pieces(sources=servers), times, arrived, link)
+        pieces = schedule.pieces(sources=servers)
+        if schedule.fabric.rails != m:  # given to the GPU that owns the NIC
+            owner = pieces.rail.astype(np.int64) * m // schedule.fabric.rails
+            pieces = pieces._replace(rail=owner.astype(np.int16))
+        _add_inside(pieces, times, arrived, link)
     _spread_each(arrived, link, times.all_at_once)
     return times
+
+
+def least(schedule: Schedule, links: LinkTimes = LINKS["h100-400g"]) -> float:
+    """What no schedule of this kind's rule beats in the model, microseconds: the start-ups of the
+    server with the most peers beside what NICs need, or what a GPU's own NICs and its scale-up port
+    need for what it sends or receives.
+    """
+    fabric, matrix = schedule.fabric, schedule.traffic.node_matrix
+    per_us = float(pair_rates(fabric).width) / links.beta_out  # MB between the fastest servers
+    peers = max((matrix > 0).sum(axis=0).max(), (matrix > 0).sum(axis=1).max())
+    if not KINDS[schedule.kind].barriers:
+        peers = 1 if peers else 0
+    wire = links.alpha_out * int(peers) + schedule.line_sum / MB / per_us
+    sides = (schedule.traffic.bytes.sum(axis=1), schedule.traffic.bytes.sum(axis=0))
+    own = schedule.traffic.bytes.diagonal()
+    nic = fabric.rails / fabric.gpus / links.beta_out
+    port = max(float((side - own).max()) for side in sides) / MB / (nic + 1 / links.beta_in)
+    return max(wire, port)
 
 
 def local_time(traffic: Traffic, links: LinkTimes) -> float:
@@ -201,8 +235,8 @@ def local_time(traffic: Traffic, links: LinkTimes) -> float:
 
 def modelled(schedule: Schedule, links: LinkTimes = LINKS["h100-400g"]) -> Breakdown:
     """The modelled time of a schedule, in parts."""
-    kind, m = KINDS[schedule.kind], schedule.fabric.gpus
-    bound = links.beta_out * schedule.line_sum / m / MB
+    kind, width = KINDS[schedule.kind], float(pair_rates(schedule.fabric).width)
+    bound = links.beta_out * schedule.line_sum / width / MB
     stay = local_time(schedule.traffic, links)
     if not schedule.stages:
         return Breakdown(bound, 0.0, 0.0, 0.0, stay)
@@ -210,7 +244,7 @@ def modelled(schedule: Schedule, links: LinkTimes = LINKS["h100-400g"]) -> Break
     if not kind.barriers:
         return _at_once(schedule, links, bound, stay, found)
     balance, after = found.balance, found.redistribution
-    wire = links.beta_out * schedule.lengths / m / MB
+    wire = links.beta_out * schedule.lengths / width / MB
     stage = links.alpha_out + wire
     beside = np.concatenate([[0.0], after[:-1]])
     if kind.overlap == "both":

@@ -6,7 +6,7 @@ what the pipelined kind does.  FAST and its ablation store and forward: bytes re
 between balance, wire and redistribution.  Here each of these is a flow of its own:
 `simulate(railopt.sim.Flows(**phases(schedule)._asdict()))`.
 
-Ports: transmit NICs (node * m + rail), receive NICs, then out of each GPU's scale-up link, then
+Ports: transmit NICs (node * rails + rail), receive NICs, then out of each GPU's scale-up link, then
 into it.
 """
 
@@ -33,7 +33,7 @@ class Phases(NamedTuple):
     group       int32 [flows]: balance, wire or redistribution of a stage, or what stays inside
                 servers
     needs       int32 [E, 2]: group needs[e, 0] starts when needs[e, 1] is delivered
-    track       int32 [flows]: rail for the wire, m for scale-up
+    track       int32 [flows]: rail for the wire, as many as there are for scale-up
     """
 
     capacity: Ints
@@ -58,10 +58,12 @@ def phases(schedule: Schedule, *, alpha_out_ps: int = 0, alpha_in_ps: int = 0) -
     stage, rail, src, dst, _, size = (column.astype(np.int64) for column in schedule.pieces())
     if not KINDS[schedule.kind].barriers:
         stage[:] = 0
-    here, there = src // m * m + rail, dst // m * m + rail
+    rails = fabric.rails
+    owner = rail * m // rails
+    here, there = src // m * m + owner, dst // m * m + owner
     moves = [
         _sums(stage, src, here, size),
-        _sums(stage, here, there, size),
+        _sums(stage, src // m * rails + rail, dst // m * rails + rail, size),
         _sums(stage, there, dst, size),
     ]
     node = np.arange(count) // m
@@ -74,8 +76,9 @@ def phases(schedule: Schedule, *, alpha_out_ps: int = 0, alpha_in_ps: int = 0) -
         schedule.traffic.bytes[g, h][apart],
     )
     groups, needs = _groups(schedule)
-    out, into = 2 * count, 3 * count
-    ports = [(out, into), (0, count), (out, into), (out, into)]
+    nics = fabric.nodes * rails
+    out, into = 2 * nics, 2 * nics + count
+    ports = [(out, into), (0, nics), (out, into), (out, into)]
     columns = [
         (np.stack([a + p, b + q]), bytes_, groups[phase][at])
         for phase, ((at, a, b, bytes_), (p, q)) in enumerate(
@@ -93,7 +96,7 @@ def phases(schedule: Schedule, *, alpha_out_ps: int = 0, alpha_in_ps: int = 0) -
         np.where(wire, alpha_out_ps, alpha_in_ps),
         np.concatenate([group for _, _, group in columns]).astype(np.int32),
         np.array(needs, np.int32).reshape(-1, 2),
-        np.where(wire, path[0] % m, m).astype(np.int32),
+        np.where(wire, path[0] % rails, rails).astype(np.int32),
     )
 
 

@@ -1,12 +1,14 @@
 """Stages between servers -> pieces between GPUs: which bytes move inside servers, on which rail.
 
-A tile is the m x m traffic from the GPUs of server i to those of server j; GPU r owns NIC r.  A
+A tile is the m x m traffic from the GPUs of server i to those of server j; GPU r owns NIC r, or as
+many NICs in turn as there are per GPU.  A
 piece is a run of bytes of one flow (source GPU -> target GPU) on one rail in one stage: it moves
 over scale-up to GPU `rail` of its own server where it is not there already (balance), over the rail
 to the same index (peer rule), and over scale-up to its target (redistribution).
 
 Balance: each rail carries an equal share of the tile (they differ by at most one byte; which rail
-is ahead turns with i + j).  A GPU keeps its own bytes up to the share; GPUs with more give their
+is ahead turns with i + j); where NICs differ, a share of each transfer by the slower of its two.  A
+GPU keeps its own bytes up to the share; GPUs with more give their
 last bytes to those with less.  A rail sends its own bytes first, so that what it is given may still
 be on its way while it starts.
 
@@ -50,15 +52,15 @@ class Pieces(NamedTuple):
 
 
 class TileRails(NamedTuple):
-    """What the m rails of one tile send, in order, and how far each has come.
+    """What the rails of one tile send, in order, and how far each has come.
 
-    runs    int64 [m, m * m + m, RUN]: rail r sends `runs[r, :filled[r]]`
-    filled  int64 [m]
+    runs    int64 [rails, m * m + rails, RUN]: rail r sends `runs[r, :filled[r]]`
+    filled  int64 [rails]
     at      int64 [m, 3], of each GPU: (next target, offset in that flow, bytes left to hand out)
-    share   int64 [m]: bytes of the tile that the rail has sent at the end of this stage
-    before  int64 [m]: the same at the end of the stage before
-    place   int64 [m]: the run that the rail is in
-    used    int64 [m]: bytes of that run that are sent
+    share   int64 [rails]: bytes of the tile that the rail has sent at the end of this stage
+    before  int64 [rails]: the same at the end of the stage before
+    place   int64 [rails]: the run that the rail is in
+    used    int64 [rails]: bytes of that run that are sent
     """
 
     runs: Array
@@ -71,10 +73,10 @@ class TileRails(NamedTuple):
 
 
 @part
-def _rails(m: int) -> TileRails:
-    """Room for a tile of m rails."""
-    whole = np.zeros((5, m), np.int64)
-    runs, at = np.empty((m, m * m + m, RUN), np.int64), np.empty((m, 3), np.int64)
+def _rails(m: int, rails: int) -> TileRails:
+    """Room for a tile of m GPUs on so many rails."""
+    whole = np.zeros((5, rails), np.int64)
+    runs, at = np.empty((rails, m * m + rails, RUN), np.int64), np.empty((m, 3), np.int64)
     return TileRails(runs, whole[0], at, whole[1], whole[2], whole[3], whole[4])
 
 
@@ -90,6 +92,34 @@ def shares(amount: int, turn: int, part: Array) -> None:
     for _ in range(rest):
         part[rail] += 1
         rail = rail + 1 if rail + 1 < m else 0
+
+
+@part
+def _even(rates: Array, i: int, j: int) -> bool:
+    """Whether every rail is as fast as the first between two servers; `rates` [2, nodes, rails]."""
+    rails = rates.shape[2]
+    even = True
+    for rail in range(rails):
+        even &= min(rates[0, i, rail], rates[1, j, rail]) == min(rates[0, i, 0], rates[1, j, 0])
+    return even
+
+
+@part
+def _weighed(amount: int, rates: Array, i: int, j: int, share: Array) -> None:
+    """Add `amount` to the shares of the rails, each by the slower of its two NICs; what rounding
+    leaves goes to the first that is alive.
+    """
+    whole, left, first = np.int64(0), amount, -1
+    for rail in range(len(share)):
+        whole += min(rates[0, i, rail], rates[1, j, rail])
+    for rail in range(len(share)):
+        weight = min(rates[0, i, rail], rates[1, j, rail])
+        if weight and first < 0:
+            first = rail
+        given = amount // whole * weight + amount % whole * weight // whole
+        share[rail] += given
+        left -= given
+    share[first] += left
 
 
 @kernel
@@ -155,28 +185,28 @@ def _take(rows: Array, first: int, g: int, want: int, rail: int, rails: TileRail
 
 
 @part
-def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> None:
-    """Give each rail of a tile its runs, in the order in which it sends them; nothing is sent yet.
+def _load(rows: Array, j: int, by_target: bool, rails: TileRails) -> None:
+    """Give each rail of a tile its runs, in the order in which it sends them; nothing is sent yet,
+    and `share` is what it sends in all.
 
     rows   int64 [m, GPUs]: what the server sends; the tile is columns j * m to (j + 1) * m
     """
-    m = len(rows)
-    first, total = j * m, np.int64(0)
+    m, count = len(rows), len(rails.share)
+    first, due = j * m, rails.share
     for g in range(m):
         held = np.int64(0)
         for h in range(m):
             held += rows[g, first + h]
         rails.at[g, 0], rails.at[g, 1], rails.at[g, 2] = 0 if by_target else g, 0, held
-        rails.filled[g] = rails.before[g] = rails.place[g] = rails.used[g] = 0
-        total += held
-    due = rails.share
-    shares(total, turn, due)
-    for g in range(m):
-        own = min(rails.at[g, 2], due[g])
-        _take(rows, first, g, own, g, rails)
-        due[g] -= own
+    for rail in range(count):
+        rails.filled[rail] = rails.before[rail] = rails.place[rail] = rails.used[rail] = 0
+    for rail in range(count):
+        g = rail * m // count
+        own = min(rails.at[g, 2], due[rail])
+        _take(rows, first, g, own, rail, rails)
+        due[rail] -= own
     giver = 0
-    for rail in range(m):
+    for rail in range(count):
         while due[rail] > 0:
             while rails.at[giver, 2] == 0:
                 giver += 1
@@ -184,7 +214,7 @@ def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> 
             _take(rows, first, giver, given, rail, rails)
             due[rail] -= given
     if by_target:
-        for rail in range(m):
+        for rail in range(count):
             _sort_by_target(rails.runs[rail], rails.filled[rail])
 
 
@@ -231,51 +261,79 @@ def _send(
 
 
 @part
-def _room(start: Array, stages: Array, sent: Array, m: int, cap: int, node: int) -> int:
-    """At least as many pieces as there are: a tile has at most m * m + m runs, each cut once more
-    where a stage ends and once for every `cap` bytes.
+def _room(
+    start: Array, stages: Array, sent: Array, size: tuple[int, int], cap: int, node: int
+) -> int:
+    """At least as many pieces as there are: a tile has at most m * m + rails runs, each cut once
+    more where a stage ends and once for every `cap` bytes; `size`: (m, rails).
     """
+    m, rails = size
     n, most = sent.shape[1], np.int64(0)
     for i in range(n):
         for j in range(n):
             first, last = start[i * n + j], start[i * n + j + 1]
             if first < last and (node < 0 or node in (i, j)):
-                most += m * m + m * (2 + last - first)
+                most += m * m + rails * (2 + last - first)
                 for e in range(first, last):
                     most += sent[stages[e], i] // cap
     return int(most)
 
 
-@kernel
+def _fewest(_b: Array, _n: int, _p: Array, sent: Array, _t: bool, cap: int, _k: int) -> int:
+    """Pieces that `cut` makes of all servers, at least."""
+    return int(sent.sum(dtype=np.float64) / cap)
+
+
+@kernel(writes=_fewest)
 def cut(
-    bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, cap: int, node: int
+    bytes_: Array,
+    rates: Array,
+    peer: Array,
+    sent: Array,
+    by_target: bool,
+    cap: int,
+    node: int,
 ) -> tuple[Array, Array, Array]:
     """All pieces of a schedule, none larger than `cap` bytes; with `node` >= 0 only those that this
     server sends or receives: int32 [3, pieces] stage, source and target, int16 [pieces] rail, int64
     [2, pieces] offset and size.  Three arrays, since to hand over one takes as long as 50 pieces.
 
     bytes_       int64 [GPUs, GPUs]
+    rates        int64 [2, nodes, rails]: weights of sending and receiving, 0 on a dead NIC
     peer, sent   [stages, nodes]: see `Schedule`
     """
+    nodes, count = rates.shape[1], rates.shape[2]
     m = len(bytes_) // nodes
     start, stages = tile_stages(peer, sent)
-    most = _room(start, stages, sent, m, cap, node)
+    most = _room(start, stages, sent, (m, count), cap, node)
     ids, rail, span = (
         np.empty((3, most), np.int32),
         np.empty(most, np.int16),
         np.empty((2, most), np.int64),
     )
     out = Pieces(ids[0], rail, ids[1], ids[2], span[0], span[1])
-    rails, p = _rails(m), np.int64(0)
+    rails, p = _rails(m, count), np.int64(0)
     for i in range(nodes):
         for j in range(nodes):
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
             if first == last or not (node < 0 or node in (i, j)):
                 continue
-            _load(bytes_[i * m : (i + 1) * m], j, i + j, by_target, rails)
-            done = np.int64(0)
+            even, done = _even(rates, i, j), np.int64(0)
+            rails.share[:] = 0
             for e in range(first, last):
                 done += sent[stages[e], i]
+                if not even:
+                    _weighed(sent[stages[e], i], rates, i, j, rails.share)
+            if even:
                 shares(done, i + j, rails.share)
+            _load(bytes_[i * m : (i + 1) * m], j, by_target, rails)
+            done = np.int64(0)
+            rails.share[:] = 0
+            for e in range(first, last):
+                done += sent[stages[e], i]
+                if even:
+                    shares(done, i + j, rails.share)
+                else:
+                    _weighed(sent[stages[e], i], rates, i, j, rails.share)
                 p = _send(stages[e], (i * m, j * m), cap, rails, out, p)
     return ids[:, :p], rail[:p], span[:, :p]

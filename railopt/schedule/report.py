@@ -4,7 +4,7 @@ redistribution, synthesis.
 Two bounds have two names.  The *bound* is exact: what the busiest server's NICs need at the rates
 of the fabric (`Schedule.bound`, with a certificate).  The *model's bound* is what they need at the
 constants of the alpha-beta model (`Breakdown.bound`); the modelled parts and their ratio belong to
-it.
+it.  `least_us` is that with start-ups and scale-up (`railopt.schedule.model.least`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.schedule.compact import GoOn
 from railopt.schedule.kinds import KINDS
-from railopt.schedule.model import LINKS, Breakdown, LinkTimes, modelled
+from railopt.schedule.model import LINKS, Breakdown, LinkTimes, least, modelled
 from railopt.schedule.synthesis import synthesise
 from railopt.schedule.value import Schedule
 
@@ -32,12 +32,13 @@ LONG_S = 1.0  # a first call that takes so long is timed itself
 @dataclass(frozen=True)
 class ScheduleCost:
     """One schedule: its modelled time in parts, and how long it took to compute (microseconds,
-    hot); None where it was loaded.
+    hot); None where it was loaded; what none of its kind takes less than.
     """
 
     schedule: Schedule
     parts: Breakdown
     synthesis_us: float | None = None
+    least_us: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the schedule's figures, exact ones as "p/q", and the modelled parts in
@@ -58,6 +59,7 @@ class ScheduleCost:
                 "side": made.bound.side,
             },
             "modelled_us": self.parts.as_dict(),
+            "least_us": self.least_us,
             "synthesis_us": self.synthesis_us,
             "ratio_with_synthesis": self.ratio_with_synthesis,
         }
@@ -110,7 +112,7 @@ def cost(
 ) -> ScheduleCost:
     """Synthesise, time and model one kind; for the options see `synthesise`."""
     made, spent = timed(fabric, traffic, kind, order=order, eps=eps, startup=startup, go_on=go_on)
-    return ScheduleCost(made, modelled(made, links), spent)
+    return ScheduleCost(made, modelled(made, links), spent, least(made, links))
 
 
 def compare(

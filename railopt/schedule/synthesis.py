@@ -9,12 +9,13 @@ from railopt.base.errors import InputError
 from railopt.base.units import parse_bytes, parse_number, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
-from railopt.schedule.compact import GoOn, compact_asking, compact_tapered
+from railopt.schedule.compact import INT64_MAX, GoOn, compact_asking, compact_tapered
 from railopt.schedule.decompose import longest_line
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.order import by_length, taper
 from railopt.schedule.pieces import node_matrix
-from railopt.schedule.value import Schedule
+from railopt.schedule.rates import equal_bytes, pair_rates, real_bytes
+from railopt.schedule.value import Schedule, require_two_levels
 
 PART = 50
 DEFAULT_EPS = Fraction(1, PART)
@@ -40,7 +41,7 @@ def synthesise(
     eps      compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to
              n**2 stages.  Default 1/50
     startup  compact in ascending order only: what two servers could exchange while a stage starts;
-             no stage is split into shorter parts.  Default 256 KiB, 0.7 us of 8 x 400 Gb/s
+             no stage is split where that costs more than it hides.  Default 256 KiB
     go_on    compact of many servers only: asked every second or so, with the share of the bytes
              that have a stage, whether to search on; what is left then goes as in `spreadout`
 
@@ -66,33 +67,52 @@ def synthesise(
             f"startup can't do anything for a schedule of kind {kind} in order {order}: it splits "
             "the ends of ascending compact ones; leave it out"
         )
-    if tapers and eps is None and traffic.nodes < MANY:
-        peer, sent = compact_tapered(traffic.bytes, traffic.nodes, PART, _least(startup))
+    require_two_levels(fabric, traffic)
+    if tapers and eps is None and traffic.nodes < MANY and fabric.is_uniform:
+        peer, sent = compact_tapered(traffic.bytes, traffic.nodes, PART, _least(startup, fabric))
     else:
-        matrix = node_matrix(traffic.bytes, traffic.nodes)
+        matrix = _paced(fabric, node_matrix(traffic.bytes, traffic.nodes))
         spare = _spare(matrix, eps) if chosen.tunable else 0
         if chosen.tunable and traffic.nodes >= MANY:
             peer, sent = compact_asking(matrix, spare, go_on or _always)
         else:
             peer, sent = chosen.decompose(matrix, spare)
         if tapers:
-            peer, sent = taper(peer, sent, _least(startup))
+            peer, sent = taper(peer, sent, _least(startup, fabric))
         elif order != "built":
             peer, sent = by_length(peer, sent, order == "descending")
+        if not fabric.is_uniform:
+            real, rates = node_matrix(traffic.bytes, traffic.nodes), pair_rates(fabric)
+            peer, sent = real_bytes(real, peer, sent, rates.up, rates.down)
     peer.setflags(write=False)
     sent.setflags(write=False)
     return Schedule(fabric, traffic, kind, order, peer, sent)
+
+
+def _paced(fabric: Fabric, matrix: Array) -> Array:
+    """The matrix in equal bytes, where NICs differ."""
+    if fabric.is_uniform:
+        return matrix
+    rates = pair_rates(fabric)
+    paced: Array = equal_bytes(matrix, rates.up, rates.down)
+    return paced
 
 
 def _always(share: float) -> bool:
     return True
 
 
-def _least(startup: str | int | None) -> int:
-    """The bytes of the shortest part; 0 for no start-up at all."""
-    if startup is None:
-        return DEFAULT_STARTUP
-    return 0 if startup in (0, "0") else parse_bytes(startup)
+def _least(startup: str | int | None, fabric: Fabric) -> int:
+    """The bytes of the shortest part of a stage.  A further part costs a start-up and hides what
+    scale-up moves of it, so it has to be longer than `startup` by as much as scale-up is faster
+    than a NIC; where servers have one GPU there is nothing to hide.  0 for no start-up at all.
+    """
+    if fabric.gpus == 1:
+        return int(INT64_MAX)
+    if startup in (0, "0"):
+        return 0
+    least = DEFAULT_STARTUP if startup is None else parse_bytes(startup)
+    return min(int(INT64_MAX), least * max(2, fabric.scaleup // int(fabric.tx.max())) // 2)
 
 
 def _spare(matrix: Array, eps: Fraction | str | int | None) -> int:

@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,14 @@ from railopt.base.kernels import kernel
 from railopt.base.units import parse_bytes, quoted
 from railopt.evidence.bounds import Bound
 from railopt.files.formats import Connection, check_connections, format_cm
-from railopt.model.chunks import MAX_CHUNKS, Chunks
+from railopt.model.chunks import MAX_CHUNKS, Chunks, check_count
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
 from railopt.schedule.decompose import line_sums
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.pieces import Pieces, cut, node_matrix
+from railopt.schedule.rates import pair_rates, require_reachable
 
 DEFAULT_CHUNK = 1 << 18
 _NO_CAP = int(np.iinfo(np.int64).max)
@@ -51,8 +53,9 @@ class Schedule(Value):
     kind   a name of KINDS
     order  how the stages were ordered by length
 
-    GPU r of every server owns NIC r; each transfer is split evenly over the rails (see `pieces`),
-    so a GPU sends to at most one and receives from at most one peer per stage.
+    GPU r of every server owns NIC r; each transfer is split over the rails, evenly where they are
+    alike (see `pieces`), so a GPU sends to at most one and receives from at most one peer per
+    stage.
     """
 
     fabric: Fabric
@@ -87,10 +90,15 @@ class Schedule(Value):
 
     @cached_property
     def lengths(self) -> Ints:
-        """int64 [stages]: the largest transfer of each stage, bytes between two servers over all
-        rails.
+        """int64 [stages]: the longest transfer of each stage, bytes between two servers over all
+        rails; where NICs differ equal bytes (see `railopt.schedule.rates`).
         """
-        return frozen(self.sent.max(axis=1, initial=0), np.int64, "lengths", 1)
+        sent = self.sent
+        if not self.fabric.is_uniform:
+            rates, rows = pair_rates(self.fabric), np.arange(self.fabric.nodes)
+            up, down = rates.up[rows, self.peer], rates.down[rows, self.peer]
+            sent = sent // down * up + -(-(sent % down * up) // down)
+        return frozen(sent.max(axis=1, initial=0), np.int64, "lengths", 1)
 
     @cached_property
     def total(self) -> int:
@@ -101,8 +109,12 @@ class Schedule(Value):
 
     @property
     def line_sum(self) -> int:
-        """L: the most bytes that a server sends to or receives from others."""
-        return self._line[2]
+        """L: the most bytes that a server sends to or receives from others; where NICs differ, what
+        the bound is worth in equal bytes.
+        """
+        if self.fabric.is_uniform:
+            return self._line[2]
+        return ceil(self.bound.value * pair_rates(self.fabric).fastest)
 
     @cached_property
     def _line(self) -> tuple[str, int, int]:
@@ -110,8 +122,24 @@ class Schedule(Value):
         tie.
         """
         rows, columns = line_sums(self.traffic.node_matrix)
+        if not self.fabric.is_uniform:
+            return self._slowest(rows, columns)
         side, sums = ("send", rows) if rows.max() >= columns.max() else ("recv", columns)
         return side, int(sums.argmax()), int(sums.max())
+
+    def _slowest(self, rows: Ints, columns: Ints) -> tuple[str, int, int]:
+        """The line that its NICs take longest for."""
+        lines = [
+            (Fraction(load, rate), side, node, load)
+            for side, sums, rates in (
+                ("send", rows, self.fabric.tx.sum(axis=1)),
+                ("recv", columns, self.fabric.rx.sum(axis=1)),
+            )
+            for node, (load, rate) in enumerate(zip(sums.tolist(), rates.tolist(), strict=True))
+            if rate
+        ]
+        _, side, node, load = max(lines, key=lambda line: line[0])
+        return side, node, load
 
     @cached_property
     def bound(self) -> Bound:
@@ -156,7 +184,7 @@ class Schedule(Value):
             sent[:, sources] = self.sent[:, sources]
         ids, rail, span = cut(
             self.traffic.bytes,
-            self.fabric.nodes,
+            pair_rates(self.fabric).weights,
             self.peer,
             sent,
             KINDS[self.kind].by_target,
@@ -215,9 +243,10 @@ class Schedule(Value):
             raise InputError(
                 f"{least} pieces or more: a plan has at most {MAX_CHUNKS} chunks; use fewer servers"
             )
-        stage, rail, src, dst, offset, size = self.pieces(
-            None if chunk is None else parse_bytes(chunk)
-        )
+        cap = None if chunk is None else parse_bytes(chunk)
+        bytes_ = total(self.sent)
+        check_count(least, max(least, 0 if cap is None else bytes_ // cap), bytes_)
+        stage, rail, src, dst, offset, size = self.pieces(cap)
         rows = np.argsort(stage, kind="stable")
         stage, rail, src, dst, offset, size = (
             column[rows] for column in (stage, rail, src, dst, offset, size)
@@ -299,29 +328,26 @@ class Schedule(Value):
 
 
 def require_two_levels(fabric: Fabric, traffic: Traffic) -> None:
-    """Two-level schedules need servers of equal size, one NIC per GPU, and rails that are all
-    alike.
+    """Two-level schedules need servers of equal size, as many NICs for each GPU, and a living rail
+    between any two servers that exchange bytes.
     """
     if (traffic.nodes, traffic.gpus) != (fabric.nodes, fabric.gpus):
         raise InputError(
             f"traffic of {traffic.nodes} servers x {traffic.gpus} GPUs, the fabric has "
             f"{fabric.nodes} x {fabric.gpus}: all servers must have as many GPUs as the fabric says"
         )
-    if fabric.gpus != fabric.rails:
+    if fabric.rails % fabric.gpus:
         raise InputError(
             f"{fabric.gpus} GPUs and {fabric.rails} NICs per server: a two-level schedule needs "
-            "one NIC per GPU (use railopt plan, which has no such rule)"
+            "one NIC per GPU, or as many for each (use railopt plan, which has no such rule)"
         )
-    if not fabric.node.in_line:
+    owners = np.arange(fabric.rails) * fabric.gpus // fabric.rails
+    if not fabric.node.near[owners, np.arange(fabric.rails)].all():
         raise InputError(
-            "GPUs that are not near the NIC of their own number: a two-level schedule puts the "
-            "bytes of GPU r on rail r (use railopt plan, which has no such rule)"
+            "GPUs that are not near the NICs of their own number: a two-level schedule puts the "
+            "bytes of GPU r on its own rails (use railopt plan, which has no such rule)"
         )
-    if not fabric.is_uniform:
-        raise InputError(
-            "NICs of different rate: a two-level schedule splits every transfer evenly over the "
-            "rails (use railopt plan --policy with an unequal-rail policy, or railopt solve)"
-        )
+    require_reachable(fabric, traffic)
 
 
 _FAULTS = {

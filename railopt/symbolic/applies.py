@@ -133,6 +133,32 @@ def applicability(fabric: Fabric) -> list[Applies]:
         *_t9(fabric),
         *_scale_up(fabric),
         *_inside(fabric),
+        *_leaves(fabric),
+    ]
+
+
+def _leaves(fabric: Fabric) -> list[Applies]:
+    """T17 and its parts, of a fabric whose rails span leaves."""
+    leaves = fabric.leaves
+    if leaves is None:
+        return []
+    starts = range(0, fabric.rails, leaves.rails)
+    below = max(
+        int(rates[k : k + leaves.nodes, n : n + leaves.rails].sum())
+        for rates in (fabric.tx, fabric.rx)
+        for k in range(0, fabric.nodes, leaves.nodes)
+        for n in starts
+    )
+    sprayed, wide = leaves.way == "spray", leaves.capacity >= below
+    narrow = f"a leaf's links carry {leaves.capacity} B/s, the NICs below one {below} B/s"
+    hashed = f"{leaves.way}: a flow takes one link, and flows may meet on it (T17d)"
+    even = sprayed and fabric.is_uniform and leaves.rails == 1
+    why = hashed if not sprayed else "needs equal rates and leaves of one rail"
+    fit = f"{narrow}: plans wait for NICs alone"
+    return [
+        Applies("T17", True, "links above each group's leaves bound any plan"),
+        Applies("T17a", even, "an even split is even above leaves, too" if even else why),
+        Applies("T17b", sprayed and wide, hashed if not sprayed else fit if wide else narrow),
     ]
 
 
@@ -238,7 +264,7 @@ def warnings_for(fabric: Fabric, policy: str) -> list[str]:
     none.
     """
     M, N = fabric.nodes, fabric.rails
-    found = []
+    found = [f"rails span leaves: {one.why}" for one in _leaves(fabric)[2:] if not one.applies]
     if policy == "lpt" and M > 2 and N > 1:
         factor = f": a NIC may get up to {min(N, M - 1)} times its share (T3)"
         found.append(

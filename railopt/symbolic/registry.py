@@ -41,6 +41,8 @@ class Theorem:
     checks           `module.function` in railopt.symbolic, or `package.module:function`
     counterexamples  files in proofs/counterexamples: what refutes it, or shows that a hypothesis is
                      needed
+    known            of an open statement: the best bounds
+    settled_by       of an open statement: what would settle it
     """
 
     id: str
@@ -54,6 +56,8 @@ class Theorem:
     coq: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     counterexamples: tuple[str, ...] = field(default=())
+    known: str = ""
+    settled_by: str = ""
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -91,6 +95,10 @@ class Theorem:
                 (
                     self.status != "open" and not (self.checks or self.coq or self.counterexamples),
                     "nothing runs for it: call it open",
+                ),
+                (
+                    (self.status == "open") != bool(self.known and self.settled_by),
+                    "known and settled_by: expected of open statements, and of no others",
                 ),
             )
             if wrong

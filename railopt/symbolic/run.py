@@ -44,7 +44,7 @@ class TheoremRun:
 
     @property
     def ok(self) -> bool:
-        """Everything that ran said yes; an open statement has nothing to run."""
+        """Everything that ran said yes; of an open statement, what is known of it."""
         return all(result.ok is True for _, result in self.results) and (
             bool(self.results) or self.theorem.status == "open"
         )
@@ -65,6 +65,7 @@ class TheoremRun:
             "status": self.theorem.status,
             "hypotheses": list(self.theorem.hypotheses),
             "source": self.theorem.source,
+            **({"known": self.theorem.known} if self.theorem.known else {}),
             "ok": self.ok,
             "range": self.range,
             "seconds": round(self.seconds, 3),

@@ -26,8 +26,10 @@ __all__ = [
     "alike",
     "differentiable",
     "identical",
+    "raise_splits",
     "raise_unlike",
     "raise_unlike_counts",
+    "raise_unlike_heads",
     "raise_unlike_splits",
     "same",
 ]
@@ -95,7 +97,7 @@ def agreed(group: Any, offer: Offer) -> Ints:
     every = _told(group, offer, SPLITS if len(sides) > 1 else SENDS, np.concatenate(sides))
     counts = np.ascontiguousarray(every[:, :ranks])
     if offer.recv is not None:
-        _raise_splits(counts, every[:, ranks:].T)
+        raise_splits(counts, every[:, ranks:].T)
     return counts
 
 
@@ -124,7 +126,7 @@ def _told(group: Any, offer: Offer, call: int, numbers: Ints) -> Array:
         message[HEADER : HEADER + len(numbers)] = numbers
     every = gathered(group, message)
     if offer.problem or (every[:, :HEADER] != message[:HEADER]).any():
-        _raise_unlike_heads(group, offer, every[:, :HEADER])
+        raise_unlike_heads(group, offer, every[:, :HEADER])
     return every[:, HEADER:]
 
 
@@ -134,13 +136,13 @@ def raise_unlike(group: Any, offer: Offer, call: int) -> None:
     """
     heads = gathered(group, np.array(offer.head(call), np.int64))
     if heads[:, 0].any() or (heads != heads[0]).any():
-        _raise_unlike_heads(group, offer, heads)
+        raise_unlike_heads(group, offer, heads)
 
 
 def raise_unlike_splits(group: Any, offer: Offer) -> None:
     """Raise which rank sends another than it expects, if so; every rank comes here if one does."""
     every = gathered(group, np.array([offer.send, offer.recv]))
-    _raise_splits(every[:, 0], every[:, 1].T)
+    raise_splits(every[:, 0], every[:, 1].T)
 
 
 def raise_unlike_counts(group: Any, counts: Ints) -> None:
@@ -154,7 +156,7 @@ def raise_unlike_counts(group: Any, counts: Ints) -> None:
     )
 
 
-def _raise_unlike_heads(group: Any, offer: Offer, heads: Array) -> None:
+def raise_unlike_heads(group: Any, offer: Offer, heads: Array) -> None:
     """Raise what is wrong at any rank, or how two differ; every rank comes here if one does."""
     if heads[:, 0].any():
         _raise_any(texts(group, offer.problem))
@@ -169,7 +171,7 @@ def _raise_unlike_heads(group: Any, offer: Offer, heads: Array) -> None:
     )
 
 
-def _raise_splits(counts: Ints, expected: Ints) -> None:
+def raise_splits(counts: Ints, expected: Ints) -> None:
     """Raise where rows that are sent and those that are expected differ, [source, target] each."""
     if (counts == expected).all():
         return

@@ -183,7 +183,11 @@ class RailAllToAll:
         return route
 
     def stamped(self, offer: agree.Offer) -> agree.Offer:
-        """An offer with what this object was made for, which ranks compare."""
+        """An offer with what this object was made for, which ranks compare; where they do not, what
+        is wrong with it is raised here, before anybody is waited for.
+        """
+        if offer.problem and not self.agree_first:
+            raise InputError(f"rank {self.rank}: {offer.problem}")
         return offer._replace(made=self._made)
 
     def gathered_bytes(self) -> NicBytes:

@@ -47,7 +47,7 @@ class Circle:
 
     groups    its node's, its rail's, all ranks
     limit_s   seconds that a round is waited for; None: as the groups do
-    trusts    nothing is compared: what is wrong at a rank is raised there, and the others wait
+    trusts    nothing is compared
     """
 
     def __init__(
@@ -84,7 +84,6 @@ class Circle:
         handed different `counts` [R, R].
         """
         if self._trusts:
-            _raise_own(offer, self._router.rank)
             return
         call = NOTHING if counts is None else COUNTS
         known = 0 if counts is None else digest_number(counts.tobytes())
@@ -94,8 +93,6 @@ class Circle:
 
     def _in_node(self, offer: Offer, call: int, known: int = 0) -> tuple[Ints, Array]:
         """The head of this node, and the counts [G, R] of its GPUs."""
-        if self._trusts:
-            _raise_own(offer, self._router.rank)
         message = np.zeros(HEAD + len(self._out), np.int64)
         message[:HEAD] = [*offer.head(call), known, 0]
         if len(offer.send) and not offer.problem:
@@ -132,11 +129,6 @@ class Circle:
     def _weighed(self, send: Ints, recv: Ints) -> Any:
         """What the rank sends minus what it expects, each times its pair's number, as int64."""
         return (send * self._out - recv * self._in).sum()
-
-
-def _raise_own(offer: Offer, rank: int) -> None:
-    if offer.problem:
-        raise InputError(f"rank {rank}: {offer.problem}")
 
 
 def mixed(number: Array) -> Array:

@@ -35,10 +35,13 @@ def device_router(router: Router, group: Any, device: str | None) -> DeviceRoute
 
 
 class PlannedBuffer(NamedTuple):
-    """A rank's buffer on the device after a plan, int64, and where what stands in it."""
+    """A rank's buffer on the device after a plan, int64, and where what stands in it; `told`
+    [R, HEADER + 2 R] is what all ranks told.
+    """
 
     buffer: Any
     at: TableOffsets
+    told: Any
 
     def address(self, name: str) -> int:
         return int(self.buffer.data_ptr()) + 8 * int(getattr(self.at, name).start)
@@ -81,8 +84,8 @@ class DeviceRouter:
         ranks = fabric.nodes * fabric.gpus
         every = told.new_empty(ranks * len(told))
         self.exchanged(dist.all_gather_into_tensor, every, told)
-        made = PlannedBuffer(told.new_zeros(0), TableOffsets.of(fabric, slots))
-        made = made._replace(buffer=told.new_zeros(made.at.came.stop))
+        at = TableOffsets.of(fabric, slots)
+        made = PlannedBuffer(told.new_zeros(at.came.stop), at, every.view(ranks, -1))
         work = told.new_empty(ranks * ranks + fabric.nodes)
         self.routing.plan(
             every.data_ptr(),
@@ -109,7 +112,7 @@ class DeviceRouter:
         call = agree.SPLITS
         made = self.planned(self.told(offer, call), call)
         sizes = made.read()
-        self.refuse(sizes["status"][0], offer, call)
+        self.refuse(sizes["status"][0], made, offer)
         nodes, gpus = self.fabric.nodes, self.fabric.gpus
         ranks = nodes * gpus
         staged = Exchange("node", sizes["staged"], sizes["gathered"])
@@ -133,13 +136,20 @@ class DeviceRouter:
         sent, received = np.array(sizes["sent"]), np.array(sizes["received"])
         return Route(way, sent, received, np.zeros(0, np.int64))
 
-    def refuse(self, status: int, offer: agree.Offer, call: int) -> None:
-        """Raise on every rank what `status` says, the same everywhere: something is wrong."""
+    def refuse(self, status: int, made: PlannedBuffer, offer: agree.Offer) -> None:
+        """Raise on every rank what `status` says, the same everywhere: something is wrong.  Rounds
+        that follow are those of `agree.agreed`, which a rank may be in that plans on the host.
+        """
         if not status:
             return
-        agree.raise_unlike(self._group, offer, call)
+        told, ranks = made.told.cpu().numpy(), len(made.told)
+        if status & 3:
+            agree.raise_unlike_heads(self._group, offer, told[:, : agree.HEADER])
+        told = told[:, agree.HEADER :]
+        counts = np.ascontiguousarray(told[:, :ranks])
         if status & 4:
-            agree.raise_unlike_splits(self._group, offer)
+            agree.raise_splits(counts, told[:, ranks:].T)
+        self.router.route(counts)  # which says why these can't be planned
         raise BackendError(f"the plan on the GPU failed with status {status >> 8}")
 
 

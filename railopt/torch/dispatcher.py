@@ -131,7 +131,8 @@ class TokenDispatcher:
             agree.same(self.rails.groups.all, f"capacity {room}", problem)
         if router is None:
             return None
-        return DeviceDispatcher(router, self.rails.carrier, self.rails.groups.all, room)
+        groups, careful = self.rails.groups, self.rails.agree_first
+        return DeviceDispatcher(router, self.rails.carrier, groups.all, room, careful=careful)
 
     def _use(self, slots: ExpertSlots) -> None:
         self.placement = slots.copies

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.moe.placement.placement import Placement
 from railopt.torch import agree
@@ -115,6 +116,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         """[T, H]: for each token of `x` [T, H] the sum of its experts `topk_idx` [T, K], -1 for
         none, times `topk_weights` [T, K].
         """
+        self._check_capture(x)
         rows = self.dispatcher.dispatch(x, topk_idx, topk_weights)
         self._recorder.add(topk_idx)
         self.trans = self._waited(self._sent, self.trans)
@@ -155,6 +157,18 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
     def save_trace(self) -> None:
         """Write the routing that was seen, at rank 0; every rank calls this."""
         self._recorder.save(self.dispatcher.rails.groups.all)
+
+    def _check_capture(self, x: Any) -> None:
+        """Raise where a CUDA graph would leave out what the host does."""
+        if not getattr(x, "is_cuda", False) or not torch.cuda.is_current_stream_capturing():
+            return
+        copied = self._copied and torch.is_grad_enabled()
+        if copied or self._sent or self._recorder.path is not None:
+            raise InputError(
+                "a CUDA graph can't capture what a layer does on the host: it records, parameters "
+                "are under way to copies (call it once before), or gradients of copies will be "
+                "(capture under torch.no_grad(), or a TokenDispatcher)"
+            )
 
     def _unfit(self) -> str:
         """What is wrong with what this rank was given, in words; "" if nothing."""

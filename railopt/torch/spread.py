@@ -63,12 +63,23 @@ class DeviceTrail(NamedTuple):
 
 
 class DeviceDispatcher:
-    """The dispatches of one rank on its device."""
+    """The dispatches of one rank on its device.
+
+    careful   the host waits once more per dispatch, before messages whose length depends on the
+              object that is called: ranks that call different ones then say so
+    """
 
     def __init__(
-        self, router: DeviceRouter, carrier: WayCarrier, group: Any, capacity: DispatchRoom | None
+        self,
+        router: DeviceRouter,
+        carrier: WayCarrier,
+        group: Any,
+        capacity: DispatchRoom | None,
+        *,
+        careful: bool,
     ) -> None:
         self._router, self._carrier, self._group = router, carrier, group
+        self._careful = careful
         self._rows, self._routing = router.rows, router.routing
         self.capacity, self.flags = capacity, None
         if capacity is not None:
@@ -141,6 +152,8 @@ class DeviceDispatcher:
         to = ClassList(0, max(1, tokens), counts=counts, counts_step=gpus, seen=seen.data_ptr())
         own, entries, listed = self._listed(idx, to, told.data_ptr())
         made = router.planned(told, call, slots)
+        if self._careful:
+            self._refuse(int(made.buffer[0]), made, idx, offer)
         first = Picked(self._new(tokens * width), self._new(tokens, width, fill=-1), self._rows)
         heard, out = told.new_empty((2, ranks, 2 * gpus + slots)).unbind(0)
         values = (listed.data_ptr(), counts, made.address("own"), seen.data_ptr(), to.limit)
@@ -150,13 +163,14 @@ class DeviceDispatcher:
         sums = (made.address("copies"), made.address("begins"))
         self._routing.heard(slots, heard.data_ptr(), *sums, self._rows.stream)
         sizes = made.read()
-        if sizes["status"][0]:
-            router.refuse(sizes["status"][0], self._found(idx, offer), call)
+        self._refuse(sizes["status"][0], made, idx, offer)
         return self._sized(own, first, made, heard, sizes)
 
-    def _found(self, idx: Any, offer: agree.Offer) -> agree.Offer:
-        """The offer with what a kernel found wrong with choices."""
-        return offer._replace(problem=offer.problem or unknown_choices(idx, self._experts))
+    def _refuse(self, status: int, made: PlannedBuffer, idx: Any, offer: agree.Offer) -> None:
+        """Raise on every rank what is wrong; a kernel may have found it, with choices."""
+        if status:
+            problem = offer.problem or unknown_choices(idx, self._experts)
+            self._router.refuse(status, made, offer._replace(problem=problem))
 
     def _sized(
         self, own: Any, first: Picked, made: PlannedBuffer, heard: Any, sizes: dict[str, list[int]]

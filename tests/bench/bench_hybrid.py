@@ -54,9 +54,9 @@ def rows() -> Iterator[Row]:
         for skew in (0.5, 1.0, 1.5):
             for equal in (True, False):
                 instance = gating(seed, skew, equal)
-                begun = time.perf_counter()
-                choice = choose(instance, limit_s=10)
-                slowest = max(slowest, time.perf_counter() - begun)
+                begun = time.process_time()  # others may want the processor
+                choice = choose(instance, limit_s=10, clock=time.process_time)
+                slowest = max(slowest, time.process_time() - begun)
                 proved += choice.bracket.optimum_known and check_tree(instance, choice)
                 count += 1
     name = "per-expert choice, 64 experts x 8 data centres: slowest"

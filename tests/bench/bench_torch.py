@@ -74,7 +74,7 @@ def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
     """A rank's part of a call: from what it offers to its way."""
     import torch
 
-    from railopt.torch import circle
+    from railopt.torch import agree, circle
     from railopt.torch.all_to_all import RailAllToAll
     from railopt.torch.groups import Groups
 
@@ -83,17 +83,22 @@ def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
     sent, out = torch.zeros(sum(send), 8), torch.empty(sum(recv), 8)
     rails: Any = object.__new__(RailAllToAll)
     rails.fabric, rails._router = fabric, Router(fabric, RANK, policy)
-    rails._device, rails._made, rails._alone = "cpu", "", True
+    rails._device, rails._made, rails._alone, rails._all = "cpu", "", True, "all"
+    rails.agree_first, rails.limit_s, rails.on_device = True, None, None
     groups = Groups("node", "rail", "all")
     rails._circle = circle.Circle(groups, rails._router, None, trusts=False)
     told, passed = told_by_others(fabric, policy, matrix)
 
     answers = {"node": passed, "rail": np.zeros((fabric.nodes, circle.HEAD + told.shape[1]), int)}
     answers["rail"][:, circle.HEAD :] = told
+    marks = np.zeros((len(matrix), 1), np.int64)
     every = np.zeros((fabric.gpus, circle.HEAD + len(matrix)), np.int64)
     every[:, circle.HEAD :] = matrix[: fabric.gpus]
 
-    def gathered(_: Any, message: np.ndarray, *__: Any) -> np.ndarray:
+    def gathered(group: str, message: np.ndarray, *_: Any) -> np.ndarray:
+        if group == "all":
+            marks[:] = message
+            return marks
         every[:, : circle.SUM] = message[: circle.SUM]  # all bring the same
         return every
 
@@ -105,7 +110,7 @@ def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
     offer = rails._offer(out, sent, recv, send)
 
     def call() -> Any:
-        circle.gathered, circle.exchanged = gathered, exchanged
+        circle.gathered, circle.exchanged, agree.gathered = gathered, exchanged, gathered
         return rails.route(offer)
 
     right = Router(fabric, RANK, policy).route(matrix)

@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
-from ortools.sat.python import cp_model
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
@@ -110,6 +109,8 @@ def fits_by_highs(graph: Graph, rails: int, limit_s: float) -> bool | None:
 
 def fits_by_cpsat(graph: Graph, rails: int, limit_s: float) -> bool | None:
     """`fits_by_highs` by CP-SAT."""
+    from ortools.sat.python import cp_model  # with pandas, half a second
+
     model = cp_model.CpModel()
     most = graph.counts[graph.types].tolist()
     flow = [model.new_int_var(0, count, "") for count in most]

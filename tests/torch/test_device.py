@@ -19,11 +19,12 @@ from railopt.cuda import planner, routing
 from railopt.moe.placement.placement import Placement
 from railopt.torch import Copies, RailAllToAll, TokenDispatcher, all_to_all
 from railopt.torch.device import DeviceRouter
-from tests.torch.world import WAIT_S, run, said
+from tests.torch.world import WAIT_S, over_gloo, run, said
 from tests.unit.cuda.host import Host
 
 pytestmark = [
     pytest.mark.slow,
+    over_gloo,
     pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels with"),
 ]
 
@@ -147,6 +148,10 @@ def wrong(folder: Path) -> list[str]:
         idx = idx.clamp(max=7)
         rows = there.dispatch(x, idx, weights)
         texts.append(said(there.combine, rows.tokens[rank // 3 :], rows))
+        other = TokenDispatcher(FABRIC, 2 * EXPERTS, limit_s=WAIT_S)
+        texts.append(said((other if rank == 1 else there).dispatch, x, idx, weights))
+        cut = RailAllToAll(FABRIC.degraded({(1, 0): "0", (1, 1): "0"}), limit_s=WAIT_S)
+        texts.append(said(cut.all_to_all_single, torch.empty(4), torch.ones(4)))
         return [*texts, said(there.combine, rows.tokens, rows)]
 
 
@@ -156,4 +161,6 @@ def test_an_error_of_one_rank_is_an_error_of_all(tmp_path: Path) -> None:
     assert "rank 3: x has shape (8, 5)" in texts[1]
     assert "rank 1 sends 1 rows to rank 0, which expects 0" in texts[2]
     assert "rank 3: y has shape" in texts[3]
-    assert texts[4] == "no error"
+    assert "rank 1 calls what was made for 2 nodes x 2 GPUs, 16 experts" in texts[4]
+    assert texts[5] == "no living rail from node 0 to node 1"
+    assert texts[6] == "no error"

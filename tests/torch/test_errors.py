@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,10 +17,12 @@ from railopt import Fabric
 from railopt.base.errors import BackendError, InputError
 from railopt.torch import Groups, RailAllToAll, TokenDispatcher
 from railopt.torch.groups import made
-from tests.torch.world import WAIT_S, outcomes_of, run, said
+from railopt.torch.talk import gathered
+from tests.torch.world import BACKEND, WAIT_S, outcomes_of, over_gloo, run, said
 
 FABRIC = Fabric.uniform(2, 2)
 COUNTS = np.ones((4, 4), np.int64)
+DEVICE = "cuda" if BACKEND == "nccl" else "cpu"
 LATE_S = 5.0
 
 
@@ -54,14 +57,14 @@ def bad_calls() -> dict[str, str]:
         "no numbers": lambda: railed.all_to_all_single(out, ones, torch.ones(4, device="meta")),
         "sparse": lambda: railed.all_to_all_single(out, ones.to_sparse()),
         "compressed": lambda: railed.all_to_all_single(out, torch.ones(4, 2).to_sparse_csr()),
-        "mkldnn": lambda: railed.all_to_all_single(out, ones.to_mkldnn()),
+        "mkldnn": lambda: railed.all_to_all_single(out, ones.cpu().to_mkldnn()),
         "nested": lambda: railed.all_to_all_single(out, torch.nested.nested_tensor([ones, ones])),
         "gradients": lambda: railed.all_to_all_single(out, torch.ones(4, requires_grad=True)),
         "leaf": lambda: railed.all_to_all_single(
             torch.empty(4, requires_grad=True), torch.ones(4, requires_grad=True)
         ),
         "quantized": lambda: railed.all_to_all_single(
-            out, torch.quantize_per_tensor(ones, 0.1, 0, torch.quint8)
+            out, torch.quantize_per_tensor(ones.cpu(), 0.1, 0, torch.quint8)
         ),
         "another call": lambda: railed.all_to_all_single(out, ones, counts=COUNTS),
     }
@@ -79,12 +82,12 @@ BAD_CALLS = {
     "divide": "rank 1: input has 5 rows and no split sizes: they don't divide by 4",
     "dtypes": "rank 1: input has float64 rows of shape (), output float32 rows",
     "widths": "rank 1 has float64 rows of shape (), rank 0 float32 rows of shape ()",
-    "device": "rank 1: input is on meta, its process groups carry cpu tensors",
+    "device": f"rank 1: input is on meta, its process groups carry {DEVICE} tensors",
     "strided": "rank 1: output is not contiguous",
     "no tensor": "rank 1: input is no tensor",
     "as many bytes": "rank 1 has int32 rows of shape (), rank 0 float32 rows of shape ()",
     "one number": "rank 1: input_split_sizes are not 4 whole numbers of at least 0: 4",
-    "no list": "rank 1: input_split_sizes are not 4 whole numbers of at least 0: tensor(4)",
+    "no list": "rank 1: input_split_sizes are not 4 whole numbers of at least 0: tensor(4",
     "no numbers": "rank 1: output_split_sizes are not 4 whole numbers of at least 0: tensor(",
     "sparse": "rank 1: input is of layout torch.sparse_coo: expected a dense tensor",
     "compressed": "rank 1: input is of layout torch.sparse_csr: expected a dense tensor",
@@ -299,10 +302,31 @@ def one_stays_away() -> float:
     return waited
 
 
+@over_gloo
 def test_a_rank_that_stays_away_is_waited_for_only_so_long() -> None:
     for fine, waited in outcomes_of(4, one_stays_away):
         assert fine, waited
         assert waited < LATE_S + 5
+
+
+def others_end() -> None:
+    """Rank 3 stays away, and sees the processes of the others end."""
+    railed = RailAllToAll(FABRIC, limit_s=LATE_S)
+    pids = gathered(railed.groups.all, np.array([os.getpid()]))[:3, 0].tolist()
+    begin = time.monotonic()
+    if dist.get_rank() != 3:
+        railed.all_to_all_single(torch.empty(4), torch.ones(4))
+    while any(map(os.path.exists, (f"/proc/{pid}" for pid in pids))):
+        time.sleep(0.1)
+    raise TimeoutError(f"{time.monotonic() - begin:.0f}")
+
+
+@pytest.mark.skipif(BACKEND != "nccl", reason="of PyTorch's watchdog over NCCL")
+def test_over_nccl_the_watchdog_ends_ranks_that_wait() -> None:
+    *waiting, (_, text) = outcomes_of(4, others_end)
+    assert [said for _, said in waiting] == ["the process is gone"] * 3
+    # PyTorch waits a minute for what it writes of the timeout
+    assert LATE_S <= float(text.removeprefix("TimeoutError: ")) < LATE_S + 90
 
 
 def one_leaves_in_the_middle() -> str:
@@ -319,6 +343,7 @@ def one_leaves_in_the_middle() -> str:
     return ""
 
 
+@over_gloo
 def test_a_rank_that_leaves_in_the_middle() -> None:
     outcomes = outcomes_of(4, one_leaves_in_the_middle)
     assert all(fine for fine, _ in outcomes), outcomes

@@ -113,7 +113,7 @@ def _on_one_gpu(rank: int) -> None:
     """Ranks that share a GPU count as machines of their own, and talk over sockets."""
     os.environ |= {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_HOSTID": f"rank{rank}"}
     os.environ |= {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MAX_CTAS": "2"}
-    os.environ |= {"NCCL_CUMEM_ENABLE": "0"}
+    os.environ |= {"NCCL_CUMEM_ENABLE": "0", "NCCL_ALGO": "Ring"}
     torch.cuda.set_device(0)
     torch.set_default_device("cuda")
 

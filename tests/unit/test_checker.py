@@ -242,6 +242,7 @@ def test_plans_are_recomputed(plan_file: Path) -> None:
         kernel.check(plan_file)
 
 
+@pytest.mark.slow
 def test_runs_alone_without_site_packages(plan_file: Path, tmp_path: Path) -> None:
     good, bad, junk = tmp_path / "good.json", tmp_path / "bad.json", tmp_path / "junk.json"
     good.write_text(json.dumps(TRUE[2]))

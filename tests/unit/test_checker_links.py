@@ -77,6 +77,7 @@ def test_the_usual_order_is_the_models(gpus: int) -> None:
         assert kernel.inside_of(file) == kernel.InsideNode(gpus, sets)
 
 
+@pytest.mark.slow
 def test_a_plan_that_contradicts_itself_is_none(tmp_path: Path) -> None:
     """Nor does a certificate that names it hold, of either kind."""
     tried = 0

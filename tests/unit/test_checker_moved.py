@@ -269,6 +269,7 @@ def places(node: Any) -> list[tuple[Any, Any]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [even(), every(3)], ids=["moved", "every"])
 def test_whatever_stands_in_a_certificate_it_gets_a_verdict(start: Record) -> None:
     """Every value in turn replaced by odd ones, or left out."""
@@ -318,6 +319,7 @@ def test_arrays_of_a_plan_file_that_do_not_fit_are_rejected(
         assert verdict.message
 
 
+@pytest.mark.slow
 def test_a_search_too_deep_or_too_long_is_refused() -> None:
     count = 3000
     for size, words in ((1, "nested too deep"), (10**6, "more than")):

@@ -33,6 +33,7 @@ from experiments.common import (
 from experiments.fast_ablation.run import ablation_claims, bandwidth_claims
 from experiments.fast_common import run_phases, spreadout_phases
 from experiments.fast_synthesis.run import compared
+from experiments.hybridep_migration.model import Model, Size, Text
 from experiments.hybridep_scale.run import speedup, stream
 from experiments.hybridep_table4 import run as table4
 from railopt import Fabric, Traffic
@@ -150,7 +151,8 @@ def finished(folder: Path, ours: float, *flags: str, machine: bool = False) -> i
         "machine": machine,
         "headline": True,
     }
-    args = argparse.Namespace(out=folder / "out", full="full" in flags, record="record" in flags)
+    size = next((flag for flag in flags if flag != "record"), "small")
+    args = argparse.Namespace(out=folder / "out", size=size, record="record" in flags)
     expected = {"inputs": MIXED, "figures": {"it": entry}}
     (folder / "expected.json").write_text(json.dumps(expected))
     return finish(folder, args, [], [claim(expected, "it", ours)])
@@ -183,7 +185,8 @@ def test_headlines_are_those_of_the_full_size_where_it_is_recorded(tmp_path: Pat
 
 def missed(folder: Path, *flags: str) -> int:
     """An experiment of one goal of 10 that is not reached."""
-    args = argparse.Namespace(out=folder / "out", full="full" in flags, record="record" in flags)
+    size = next((flag for flag in flags if flag != "record"), "small")
+    args = argparse.Namespace(out=folder / "out", size=size, record="record" in flags)
     entry = {"expected": 10.0, "tolerance": 0.1, "source": "a"}
     return finish(folder, args, [], [], [goal({"own": {"it": entry}}, "it", 15.0)])
 
@@ -200,7 +203,7 @@ def test_inputs_name_their_rows_where_these_differ(
     entry = {"paper": 10.0, "tolerance": 0.1, "source": "a"}
     figures = {"this": entry, "that": {**entry, "inputs": THEIRS}, "third": entry}
     expected = {"inputs": MIXED, "figures": figures}
-    args = argparse.Namespace(out=tmp_path, full=False, record=True)
+    args = argparse.Namespace(out=tmp_path, size="small", record=True)
     claims = [claim(expected, name, 10.0) for name in figures]
     finish(tmp_path, args, [], claims)
     said = capsys.readouterr().out
@@ -261,6 +264,7 @@ def test_the_headlines_of_all_four_papers_are_there() -> None:
     assert all(row["distance"].endswith(" %") and row["inputs"] for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "code"), [(0.0, 0), (0.3, 4)])
 def test_an_experiment_run_again_has_its_recorded_verdicts(
     shift: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -277,10 +281,29 @@ def test_an_experiment_run_again_has_its_recorded_verdicts(
     assert table4.main() == code
 
 
+def test_the_model_of_migration_has_the_slopes_of_its_loss() -> None:
+    size = Size(vocabulary=7, topics=2, width=4, experts=3, ffn=5, centres=2)
+    model, letters = Model(size, 0), Text(size, 0).letters(40)
+
+    def moved(name: str, where: Any, by: float) -> float:
+        model.parameters[name][where] += by
+        loss = model.loss(letters)[0]
+        model.parameters[name][where] -= by
+        return loss
+
+    for name, slope in model.loss(letters)[1].items():
+        where = np.unravel_index(np.abs(slope).argmax(), slope.shape)
+        measured = (moved(name, where, 1e-6) - moved(name, where, -1e-6)) / 2e-6
+        assert measured == pytest.approx(slope[where], rel=1e-5)
+    # copies that are all the mean expert give another loss than the experts
+    assert model.loss(letters, lambda all_: 0 * all_)[0] != model.loss(letters)[0]
+
+
 CHEAP = ("hybridep_testbed", "pro_prophet_prediction")
 """Experiments whose small size takes at most about 3 s of CPU, imports left out."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHEAP)
 def test_cheap_experiments_run_again_have_their_recorded_verdicts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -328,8 +351,10 @@ def test_claims_that_were_not_tried_are_rows_of_the_report(tmp_path: Path) -> No
 TINY: dict[str, dict[str, Any]] = {
     "fast_ablation": {"sizes_mb": [8, 33, 65, 130, 520, 2080], "seeds": 1, "incast_servers": [4]},
     "fast_bandwidth": {"sizes_mb": [520], "skews": [0.8], "seeds": 1},
+    "fast_optimum": {"shapes": [[3, 1]], "most_stages": 3, "most_epochs": 1},
     "fast_synthesis": {"servers": [2, 4], "seeds": 1},
     "fast_training": {"cases": [[2, 2]], "seeds": 1},
+    "hybridep_migration": {"seeds": [100, 101], "steps": 2, "every": 1, "unseen": 64},
     "hybridep_scale": {"centres": [10, 1000], "gbps": [10]},
     "hybridep_table4": {},
     "hybridep_testbed": {},

@@ -20,7 +20,7 @@ integers without a solver.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -253,16 +253,20 @@ class GatingChoice:
     nodes: int
 
 
-def choose(gating: Gating, *, limit_s: float = 10.0) -> GatingChoice:
-    """The optimum with its proof, or the best choice and the best bound after `limit_s` seconds."""
-    deadline = time.monotonic() + limit_s
+def choose(
+    gating: Gating, *, limit_s: float = 10.0, clock: Callable[[], float] = time.monotonic
+) -> GatingChoice:
+    """The optimum with its proof, or the best choice and the best bound after `limit_s` seconds
+    of the clock.
+    """
+    deadline = clock() + limit_s
     search = _GatingSearch(gating)
     best, value = search.start()
     open_: list[tuple[Fraction, Part]] = [(gating.pre, Part(gating.pre, None, {}))]
     leaves: list[Leaf] = []
     unproved: list[Fraction] = []  # bounds of parts that can't be split any more
     nodes = 0
-    while open_ and (nodes == 0 or time.monotonic() < deadline):
+    while open_ and (nodes == 0 or clock() < deadline):
         lower, part = open_.pop(min(range(len(open_)), key=lambda i: open_[i][0]))
         nodes += 1
         shares, gather, leaf = search.relax(part)
@@ -272,7 +276,7 @@ def choose(gating: Gating, *, limit_s: float = 10.0) -> GatingChoice:
             if found < value:
                 best, value = rounded, found
         if nodes == 1 and bound < value:
-            suggested, found = search.milp(min(limit_s / 3, deadline - time.monotonic()))
+            suggested, found = search.milp(min(limit_s / 3, deadline - clock()))
             if found <= value:
                 best, value = suggested, found
         parts = [] if bound >= value else search.split(part, shares, gather)

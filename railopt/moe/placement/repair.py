@@ -53,7 +53,7 @@ class FewMoves(NamedTuple):
         if shares and "moves" in given:
             raise InputError(f"{where}: {', '.join(shares)} can't do anything beside moves=...")
         if "moves" in given:
-            return cls(moves=parse_integer(given["moves"], "moves", low=0))
+            return cls(moves=parse_integer(given["moves"], "number of moves", low=0))
         shares = {name: float(parse_number(shares[name], name)) for name in shares}
         return cls(**shares).checked()
 

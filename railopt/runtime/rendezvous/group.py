@@ -22,13 +22,15 @@ from railopt.runtime.rendezvous.wire import Body, PeerLost
 GOODBYE_S, HUB_GOODBYE_S = 20.0, 120.0
 # a rank that died is noticed without it; one that lives may take its time to fill and to verify
 GATHER_S = 600.0
+Gather = Callable[[bytes, Callable[[], None]], list[bytes]]
 
 
 class Group:
     """One rank of a run, connected. Build it with `join` or `join_mpi`.
 
     patience_s   how long the others are waited for at first, until all have come
-    gather       where MPI launched us: its allgather of bytes, for connection data
+    gather       where MPI launched us: its allgather of bytes, for connection data; asks its second
+                 argument, which raises PeerLost, while it waits
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class Group:
         hub: Hub | None = None,
         *,
         patience_s: float = 60.0,
-        gather: Callable[[bytes], list[bytes]] | None = None,
+        gather: Gather | None = None,
     ) -> None:
         self.rank, self.size = rank, size
         self.names = [f"node {i}" for i in range(size)]
@@ -156,7 +158,8 @@ class Group:
         if self._native_gather is None:
             return self._gather(values, GATHER_S, apart=True)
         self.allgather("exchange")
-        told = [json.loads(b) for b in self._native_gather(json.dumps(values).encode())]
+        mine = json.dumps(values).encode()
+        told = [json.loads(each) for each in self._native_gather(mine, self.check)]
         return [given[self.rank] for given in told]
 
     def abort(self, error: BaseException) -> None:

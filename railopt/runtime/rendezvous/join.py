@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from railopt.base.errors import BackendError, InputError, printable
 from railopt.runtime.rendezvous import handshake, wire
 from railopt.runtime.rendezvous.address import listening_address
 from railopt.runtime.rendezvous.channel import Channel
-from railopt.runtime.rendezvous.group import Group
+from railopt.runtime.rendezvous.group import Gather, Group
 from railopt.runtime.rendezvous.handshake import Hello, run_name
 from railopt.runtime.rendezvous.hub import Hub
 from railopt.runtime.rendezvous.launch import Launch
@@ -68,7 +68,7 @@ def enter(
     join_s: float,
     *,
     hub: Hub | None = None,
-    gather: Callable[[bytes], list[bytes]] | None = None,
+    gather: Gather | None = None,
 ) -> Group:
     """Connect to the hub, shake hands and wait for the others; closes what it opened if that
     fails.

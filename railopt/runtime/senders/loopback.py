@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Ints, by_key, require_type
-from railopt.base.errors import InputError
+from railopt.base.arrays import MUCH, Ints, by_key, require_type
+from railopt.base.errors import InputError, say
 from railopt.base.units import format_bytes
 from railopt.model.plan import Plan
 from railopt.runtime.payload import pattern
@@ -26,6 +26,8 @@ from railopt.runtime.payload.staging import Staging
 from railopt.runtime.senders.carrier import Carrier
 from railopt.runtime.senders.config import SenderConfig
 from railopt.runtime.senders.report import Place, Report, link_reports, rail_reports
+
+CHUNK_S, LONG_S = 75e-6, 60  # CPU seconds of a chunk that is filled, copied and compared; many
 
 
 class Loopback:
@@ -65,6 +67,8 @@ class Loopback:
         self._round += 1
         layout = Layout.packed(plan.chunks)
         own = self._send is None
+        if own:
+            self._say_much(plan)
         send = self._send if self._send is not None else self._allocated("send", layout.send_bytes)
         recv = self._recv if self._recv is not None else self._allocated("recv", layout.recv_bytes)
         _check_size("send", send, layout.send_bytes)
@@ -93,6 +97,18 @@ class Loopback:
             ways = self._staged(plan, layout, source, target)
         self._last = LoopbackRun(plan, ways, wrong, keep=(send, recv, dict(self._own)))
         return self._last
+
+    def _say_much(self, plan: Plan) -> None:
+        """Say before it begins that a run takes long or much memory: each byte is in two buffers,
+        in four where it is staged.
+        """
+        chunks, copies = plan.chunks, 4 if self._stage else 2
+        seconds, taken = len(chunks) * CHUNK_S * self._verify, chunks.total * copies
+        if seconds > LONG_S or taken > MUCH:
+            say(
+                f"loopback: {len(chunks)} chunks take about {taken / 1e9:.1f} GB of buffers and "
+                f"{seconds:.0f} s of CPU per run"
+            )
 
     def _staged(self, plan: Plan, layout: Layout, source: Ints, target: Ints) -> ChunkAddresses:
         """Addresses on the way: in staging buffers where the plan copies inside a node."""

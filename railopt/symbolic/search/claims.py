@@ -85,6 +85,14 @@ def _sides(record: Record) -> list[list[tuple[int, int]]]:
     return list(sides.values())
 
 
+def _below_rails(record: Record, optimum: Fraction) -> Fraction:
+    """N - 1 times the optimum, of nodes as many as T18a needs."""
+    rails, nodes = (record["best"]["problem"][name] for name in ("rails", "nodes"))
+    _rate(record)
+    need(nodes == rails * (rails - 1) + 2, "nodes: expected N(N-1) + 2, the fewest of the claim")
+    return (rails - 1) * optimum
+
+
 def _granular(record: Record, _: Fraction) -> Fraction:
     """T4's bound, (c + (N - 1) s q) / N, of the node and side where it is largest, q the largest
     chunk.
@@ -139,6 +147,23 @@ def _different_rails(record: Record, optimum: Fraction) -> Fraction:
     return optimum
 
 
+def _wide(record: Record, optimum: Fraction) -> Fraction:
+    """The optimum, where a leaf has as many links as NICs below it, and as fast."""
+    leaf, rate = record["best"]["problem"]["leaf"], _rate(record)
+    wide = (leaf["uplinks"], leaf["rate"]) == (leaf["nodes"] * leaf["rails"], rate)
+    need(wide, "links: expected as many as NICs below a leaf, and as fast")
+    return optimum
+
+
+def _sprayed(record: Record, optimum: Fraction) -> Fraction:
+    """The optimum, where packets are spread over all links of a leaf of one rail."""
+    _rate(record)
+    need(record["best"]["problem"]["leaf"]["rails"] == 1, "leaves: expected one rail each")
+    flat = not any(isinstance(place, list) for place in record["bad"]["assignment"])
+    need(flat, "assignment: expected rails, whose links are shared by all")
+    return optimum
+
+
 def _printed(record: Record, optimum: Fraction) -> Fraction:
     return hot_of(record).printed() * optimum
 
@@ -154,12 +179,15 @@ ALLOWED: dict[str, Allowed] = {
     "aggregate-uniform sending makes receiving uniform": _balanced,
     "round robin keeps T4's bound for chunks of different sizes": _granular,
     "list scheduling keeps LPT's ratio in any order": _graham,
+    "a policy that sees its own row stays within N - 1 of the optimum": _below_rails,
     "LPT is within (4N - 2)/(3N) of the optimum": _below_graham,
     "some plan attains the optimum of every node alone, whatever the sizes": _every_node_alone,
     "uniform over the rails alive at both ends is optimal": _one_nic(Fraction(0)),
     "nodes with different numbers of rails: spreading each pair evenly keeps the sender uniform "
     "and optimal": _different_rails,
     "the uniform split stays optimal when one NIC runs at half speed": _one_nic(Fraction(1, 2)),
+    "with as many uplinks as NICs and as fast, hashed flows wait for NICs alone": _wide,
+    "uniform sending and receiving make the uplinks of a group even": _sprayed,
     "R1 > R2 gives a node N channels of R2 to another, also from one GPU": _optimum,
     "FAST is within 1 + (B2/B1)(m + m/n) of the optimum": _printed,
     "in descending order every redistribution but the last is hidden": _hidden,

@@ -269,11 +269,20 @@ def _loads(record: Record) -> tuple[list[list[int]], list[list[int]]]:
     columns = (
         [bad["flow"][key] for key in ("src", "dst", "amount", "rail")]
         if "flow" in bad
-        else [*(problem["chunks"][key] for key in ("src", "dst", "size")), bad["assignment"]]
+        else [*(problem["chunks"][key] for key in ("src", "dst", "size")), rails_of(bad)]
     )
     _, flat = completion(problem["tx"], problem["rx"], *columns)
     send, recv = ([side[i * rails : (i + 1) * rails] for i in range(nodes)] for side in flat)
     return send, recv
+
+
+def rails_of(bad: Record) -> list[int]:
+    """The rail of each chunk, whether it names its link above leaves or not."""
+    return [place[0] if isinstance(place, list) else place for place in bad["assignment"]]
+
+
+def _uniform_nics(record: Record) -> bool:
+    return all(len(set(row)) == 1 for side in _loads(record) for row in side)
 
 
 def _aggregate_uniform(record: Record) -> bool:
@@ -321,6 +330,7 @@ def _healthy_share(record: Record) -> bool:
 
 WHERE: dict[str, Callable[[Record], bool]] = {
     "aggregate-uniform sending": _aggregate_uniform,
+    "uniform sending and receiving": _uniform_nics,
     "equal chunks": _equal_chunks,
     "uniform over the rails alive at both ends": _uniform_over_living,
     "the uniform split costs 1/phi": _healthy_share,

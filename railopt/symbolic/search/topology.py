@@ -1,11 +1,11 @@
-"""Generated topologies: every M and N up to a size, healthy, degraded and unequal, with symbolic
-rates where they matter.
+"""Generated topologies: every M and N up to a size, healthy, degraded, unequal and under leaf
+switches, with symbolic rates where they matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy as sp
@@ -16,7 +16,7 @@ Expr = Any
 @dataclass(frozen=True)
 class SymbolicFabric:
     """M nodes, N rails and the rate of every NIC as an expression: `tx[k][n]`, `rx[f][n]`; `kind`
-    names the family.
+    names the family.  Every rail spans leaf switches of `below` nodes each, or is one switch (0).
     """
 
     kind: str
@@ -24,6 +24,13 @@ class SymbolicFabric:
     rails: int
     tx: tuple[tuple[Expr, ...], ...]
     rx: tuple[tuple[Expr, ...], ...]
+    below: int = 0
+
+    @property
+    def groups(self) -> list[range]:
+        """Nodes below the same leaves."""
+        step = self.below or self.nodes
+        return [range(k, min(k + step, self.nodes)) for k in range(0, self.nodes, step)]
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -36,7 +43,8 @@ class SymbolicFabric:
         return {(k, f): sp.Symbol(f"D_{k}_{f}", nonnegative=True) for k, f in self.pairs}
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.nodes} x {self.rails}"
+        leaves = f", leaves of {self.below}" if self.below else ""
+        return f"{self.kind} {self.nodes} x {self.rails}{leaves}"
 
 
 def sizes(most: int) -> Iterator[tuple[int, int]]:
@@ -48,6 +56,14 @@ def healthy(nodes: int, rails: int) -> SymbolicFabric:
     """Every NIC at rate 1."""
     rates = tuple(tuple(sp.Integer(1) for _ in range(rails)) for _ in range(nodes))
     return SymbolicFabric("healthy", nodes, rails, rates, rates)
+
+
+def switched(most_nodes: int, most_rails: int) -> Iterator[SymbolicFabric]:
+    """Every NIC at rate 1, every number of nodes per leaf that makes several leaves a rail."""
+    for nodes in range(2, most_nodes + 1):
+        for rails in range(1, most_rails + 1):
+            for below in range(1, nodes):
+                yield replace(healthy(nodes, rails), below=below)
 
 
 def proportional(nodes: int, rails: int) -> SymbolicFabric:
@@ -94,6 +110,11 @@ def loads(
     send = [[sp.Add(*(split[k, f, n] for f in nodes if f != k)) for n in rails] for k in nodes]
     recv = [[sp.Add(*(split[k, f, n] for k in nodes if k != f)) for n in rails] for f in nodes]
     return send, recv
+
+
+def crossing(topology: SymbolicFabric, group: range) -> list[tuple[int, int]]:
+    """The (sender, receiver) whose bytes go up from the group's leaves; reversed, down to them."""
+    return [(k, f) for k, f in topology.pairs if k in group and f not in group]
 
 
 def line_sums(topology: SymbolicFabric) -> tuple[list[Expr], list[Expr]]:

@@ -50,6 +50,7 @@ def of_ports(
     return blame(planned, counted, RUNS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_each_cause_is_found(seed: int) -> None:
     rng = random.Random(seed)
@@ -162,6 +163,7 @@ def test_the_command_reads_ports(tmp_path: Path, railopt_cli: Cli) -> None:
         assert len(ran.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_command_reads_metrics(tmp_path: Path, railopt_cli: Cli) -> None:
     planned = made(even_traffic(random.Random(3)))
     planned.save(tmp_path / "plan.npz")

@@ -25,6 +25,7 @@ CHUNKS = workloads.moe(FABRIC, skew=0.8, seed=1, tokens=256).chunks("256KiB")
 SMALL = ["--nodes", "4", "--rails", "4", "--degrade", "1:2=0", "--chunk", "256KiB"]
 
 
+@pytest.mark.slow
 def test_no_plan_lies_below_the_front() -> None:
     found = frontier(FABRIC, CHUNKS)
     assert [stand.plan.policy for stand in found.stands] == list(DEFAULT_POLICIES)

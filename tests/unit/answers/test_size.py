@@ -23,6 +23,7 @@ QUICK = SizeQuestion(chunk="256KiB", cases=2)
 LINE = ("size", "moe:skew=0.6,tokens=64,seed=2", "--nodes", "3", "--gpus", "2", "--cases", "1")
 
 
+@pytest.mark.slow
 def test_the_ranking_is_that_of_a_full_simulation() -> None:
     """Every policy on every candidate, and what is done today, simulated one by one."""
     traffic = workloads.moe(Fabric.uniform(3, 2), tokens=64, skew=0.6, seed=2)
@@ -85,6 +86,7 @@ def test_a_spine_joins_nodes_whose_living_nics_are_on_other_rails() -> None:
         assert site.lost(dead, ways, healthy) == lost
 
 
+@pytest.mark.slow
 def test_what_scale_up_or_experts_limit_is_wasted() -> None:
     slow = [
         Candidate("less", rails=4, link="400Gb/s", scaleup="5GB/s"),
@@ -109,6 +111,7 @@ def test_planes_are_rails_of_their_own_near_the_same_gpus() -> None:
     assert fabric.node.near.tolist() == [[True, True, False, False], [False, False, True, True]]
 
 
+@pytest.mark.slow
 def test_a_table_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
     offers = tmp_path / "offers.toml"
     offers.write_text(
@@ -121,6 +124,7 @@ def test_a_table_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Pa
     a, b = json.loads(ran.out)["candidates"]
     assert (a["cost"], b["cost"], a["front"], b["front"]) == ("10", "25/2", True, False)
     assert a["time"] == b["time"], "its plan stays on the rails"
+    assert [one["kind"] for one in a["witness"]] == ["node"]
     assert drawn.read_text().startswith("<?xml")
 
 

@@ -216,6 +216,7 @@ def _plan_with(path: Path, fields: dict[str, Any], arrays: dict[str, np.ndarray]
 FABRIC_HEADER = FABRIC.header()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [

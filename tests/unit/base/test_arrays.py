@@ -83,6 +83,7 @@ def test_a_pipe_gets_the_bytes_if_someone_reads(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(os.stat(pipe).st_mode)
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_the_standard_output() -> None:
     """What /dev/stdout leads to has a name that can't be opened."""
     line = "from railopt.base.arrays import *; check_targets(OUT); write_atomic(OUT, 'bytes')"

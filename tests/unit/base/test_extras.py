@@ -52,6 +52,7 @@ def test_what_is_missing_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch
     assert str(said.value) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "line", "sentence"),
     [

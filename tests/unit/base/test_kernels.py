@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from railopt.base import kernels
 from railopt.base.kernels import compile_mode, kernel, part
 
 MODULE = """
@@ -88,6 +89,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_small_work_is_interpreted_and_loads_no_numba(tmp_path: Path) -> None:
     assert ran(tmp_path, call()).stdout.strip() == "False"
     assert cached(tmp_path) == []
@@ -122,6 +124,7 @@ def test_the_variable_decides(compiled: Path, tmp_path: Path) -> None:
     assert (done.stdout.strip(), done.stderr) == ("False", "")
 
 
+@pytest.mark.slow
 def test_another_value_of_the_variable_is_refused(tmp_path: Path) -> None:
     done = ran(tmp_path, call(), "maybe")
     expected = "RAILOPT_COMPILE=maybe: expected one of auto, always, never"
@@ -196,6 +199,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert "No space left" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "always"])
 def test_without_numba_everything_is_interpreted(tmp_path: Path, mode: str) -> None:
     done = ran(tmp_path, "sys.modules['numba'] = None\n" + call(size=200_000), mode)
@@ -204,6 +208,7 @@ def test_without_numba_everything_is_interpreted(tmp_path: Path, mode: str) -> N
     assert line.startswith("railopt: kernels are interpreted, which is slower: no numba")
 
 
+@pytest.mark.slow
 def test_a_numba_that_breaks_is_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken" / "numba"
     broken.mkdir(parents=True)
@@ -318,3 +323,12 @@ def test_python_may_run_something_else() -> None:
     assert part(numpy=other)(one) is other
     assert part(numpy=other)(one).plain is one
     assert kernel(numpy=other)(one)(np.int64(2)) == -2
+
+
+def test_a_kernel_that_writes_far_more_than_it_reads_is_compiled_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "compile_mode", lambda: "auto")
+    state = kernels._Kernel(len, len, 1e-5, {}, lambda count: count)
+    assert not state.pays((10,))
+    assert state.pays((10**6,))

@@ -45,6 +45,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_child_is_given_its_problem_and_answers_in_lines(child: Callable[[str], str]) -> None:
     name = child(
         "from railopt.base.processes import answers as answering\n"
@@ -137,6 +138,7 @@ def test_a_daemonic_process_may_have_one(child: Callable[[str], str]) -> None:
     assert output.get() == "here"
 
 
+@pytest.mark.slow
 def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
     """However that ends: here by a signal that nobody can handle."""
     sleeper = "import time, os; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"

@@ -54,6 +54,7 @@ def test_an_unknown_suffix_is_refused_before_anything_is_computed(
     refused(railopt_cli(*words, flag, file), empty, "a figure is written as .svg, .pdf, .png")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("width", ["wide", "0", "100", "1/0", "\x1b[2J"])
 def test_a_width_that_is_none_is_refused(

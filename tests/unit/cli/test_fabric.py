@@ -82,6 +82,7 @@ def test_a_topology_is_a_fabric_for_other_commands(here: Path, railopt_cli: Cli)
 ALONE = dump([bridge(0, gpu(0))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

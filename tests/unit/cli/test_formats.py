@@ -200,6 +200,7 @@ def test_columns_are_chosen_by_name(railopt_cli: Cli) -> None:
     assert "--columns can't do anything with --format json: leave it out" in ran.err
 
 
+@pytest.mark.slow
 def test_every_command_with_a_table_takes_a_format() -> None:
     for command in COMMANDS:
         text = _parser(command).commands[command].format_help()

@@ -32,6 +32,7 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_gap(tmp_path: Path, railopt_cli: Cli) -> None:
     certificates, figure = tmp_path / "certs", tmp_path / "gap.svg"
     arguments = ["gap", "moe:skew=0.5,tokens=256", *SMALL, "--chunk", "64KiB,1MiB", "--json"]
@@ -210,6 +211,7 @@ def test_solve(tmp_path: Path, railopt_cli: Cli) -> None:
     assert "--force" in again.err
 
 
+@pytest.mark.slow
 def test_solve_writes_the_model_of_a_plan(tmp_path: Path, saved: Path, railopt_cli: Cli) -> None:
     for name in ("m.mps", "N.MPS"):
         assert railopt_cli("solve", saved, "--write-model", tmp_path / name).code == 0
@@ -258,6 +260,7 @@ def test_solve_without_a_living_rail_is_infeasible(tmp_path: Path, railopt_cli: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

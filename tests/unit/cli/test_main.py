@@ -18,8 +18,11 @@ import pytest
 
 from railopt import POLICIES, Fabric, Plan, Traffic
 from railopt.base.errors import InputError
+from railopt.cli import demo
 from railopt.cli.common import with_floats
 from railopt.cli.main import COMMANDS, _parser
+from railopt.moe.routing.trace import Trace
+from railopt.moe.weigh import MECHANISMS
 
 Cli = Callable[..., object]
 
@@ -31,6 +34,7 @@ def test_help_names_every_command(railopt_cli: Cli) -> None:
         assert name in ran.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help_with_an_example(railopt_cli: Cli, command: str) -> None:
     ran = railopt_cli(command, "--help")
@@ -42,6 +46,7 @@ def test_every_command_has_help_with_an_example(railopt_cli: Cli, command: str) 
 FRAGMENT = re.compile(r"(also|and|default|for|instead|of|only|or|the same)\b|\W")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_of_an_option_is_a_whole_phrase(command: str) -> None:
     assert FRAGMENT.match("of the search (default 0)")
@@ -248,6 +253,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "complaint"), BAD)
 def test_bad_input_is_exit_code_1_and_writes_nothing(
     railopt_cli: Cli,
@@ -385,6 +391,7 @@ def test_help_that_can_not_be_written_is_an_error(words: str, unbuffered: str) -
     assert ran.stderr == "railopt: error: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "railopt", "plan", b"m\xff\n\x1b[2J.txt"],
@@ -470,6 +477,14 @@ def test_an_existing_output_is_kept(railopt_cli: Cli, tmp_path: Path) -> None:
     assert Plan.read(out).policy == "lpt"
 
 
+def test_the_demo_has_recorded_routing() -> None:
+    here = Path(demo.__file__)
+    whole = Trace.read(here.parents[2] / "experiments/traces/gpt16-top2.npz")
+    cut = Trace.read(here.with_name("demo.npz"))
+    assert (cut.iterations.tolist(), cut.layers.tolist()) == ([96, 97, 98, 99], [6])
+    assert np.array_equal(cut.counts, whole.counts[-4:, 6:7])
+
+
 @pytest.mark.slow
 def test_demo(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -490,6 +505,7 @@ def test_demo(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         Fraction(row["value"]) >= Fraction(row["bound"])
         for row in data["healthy"] + data["slow NIC"]
     )
+    assert [row["added"] for row in data["weighed"]["rows"]] == ["none", *MECHANISMS]
     gaps = {row["policy"]: Fraction(row["gap"]) for row in data["healthy"]}
     assert gaps["lpt-global"] <= gaps["lpt-local"] < gaps["lpt"] < gaps["pxn"]
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from railopt import Chunks, Fabric, plan
 
@@ -20,6 +21,7 @@ print(codes, re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]
 """
 
 
+@pytest.mark.slow
 def test_a_few_chunks_on_many_nodes(tmp_path: Path) -> None:
     """A slow NIC, so that divisible traffic is a linear program; a matrix of all nodes has 7 GB."""
     rates = np.full((30_000, 2), 50_000_000_000)

@@ -226,6 +226,7 @@ def test_groups_that_can_not_stay_on_one_node_are_said(
     assert (said in capsys.readouterr().out) == (kept < 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planner", ["contiguous", "pro-prophet", "shadow"])
 def test_copies_that_only_a_file_has_are_counted_and_not_placed(
     planner: str, trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -317,6 +318,7 @@ def test_times_of_training_are_not_given_for_serving(
     assert "draws a training iteration: the trace has loads" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -410,6 +412,7 @@ def test_load_tensors_need_a_model(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "does not say how many experts a token has: 6, as deepseek-v2-lite has" in ran.err
 
 
+@pytest.mark.slow
 def test_dimensions_by_flags_and_room_that_is_assumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -448,6 +451,7 @@ def test_counts_of_four_dimensions_are_a_trace(
     assert found[0]["records"] == "training iterations"
 
 
+@pytest.mark.slow
 def test_replicate_moves_nothing_that_need_not_move(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -469,6 +473,7 @@ def test_replicate_moves_nothing_that_need_not_move(
     assert moved["next"] < from_contiguous
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aim", ["gpu", "link", "time"])
 @pytest.mark.parametrize("replicas", ["8", "12"])
 def test_what_is_dear_to_move_stays_whatever_the_aim(

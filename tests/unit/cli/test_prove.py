@@ -39,6 +39,13 @@ def test_the_table_says_status_range_time_and_assumptions(railopt_cli: Cli) -> N
     assert "1 of 1 as stated" in ran.out
 
 
+def test_an_open_statement_is_listed_as_open_and_not_counted(railopt_cli: Cli) -> None:
+    ran = railopt_cli("prove", "--quick", "--id", "T18e", "--id", "T18i")
+    assert ran.code == 0
+    assert "1 of 1 as stated, 1 open" in ran.out
+    assert "would settle it: " in ran.out
+
+
 def test_a_failure_is_exit_code_4(
     railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +91,7 @@ def test_questions_do_not_mix(railopt_cli: Cli) -> None:
         assert railopt_cli("prove", *arguments).code == 1
 
 
+@pytest.mark.slow
 def test_a_theorem_that_is_asked_for_twice_runs_once(railopt_cli: Cli) -> None:
     ran = railopt_cli("prove", "--quick", "--id", "T10b", "--id", "T10", "--id", "T10b", "--json")
     found = [entry["id"] for entry in json.loads(ran.out)["theorems"]]
@@ -231,6 +239,7 @@ def test_warnings_name_what_the_policy_relies_on() -> None:
     assert warnings_for(slow, "pxn") == []
 
 
+@pytest.mark.slow
 def test_asking_about_a_fabric_loads_no_sympy() -> None:
     code = (
         "import sys; from railopt import Fabric; from railopt.symbolic.applies import "

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import railopt.cli.schedule as command
 from railopt import Fabric, Plan
 from railopt.base.errors import InputError
 from railopt.base.units import format_time
@@ -40,6 +41,7 @@ def test_compare_lists_every_kind(railopt_cli: Cli) -> None:
     assert len({row["line_sum"] for row in rows}) == 1
 
 
+@pytest.mark.slow
 def test_the_two_bounds_have_two_names(railopt_cli: Cli) -> None:
     """Each ratio that is printed is the total that is printed over the bound that is named."""
     ran = railopt_cli("schedule", "zipf:skew=0.8", "--nodes", 4, "--compare")
@@ -104,7 +106,10 @@ def test_files(railopt_cli: Cli, tmp_path: Path) -> None:
     [
         (("nothing", "--nodes", "4"), "neither a file nor a workload"),
         (("uniform", "--nodes", "4", "--eps", "huge"), "eps = 'huge'"),
-        (("uniform", "--nodes", "4", "--degrade", "1:1=0.5"), "NICs of different rate"),
+        (
+            ("uniform", "--nodes", "4", "--compare", "--startup", "1MiB"),
+            "with --compare and a size",
+        ),
         (("uniform", "--nodes", "4", "--rails", "4", "--gpus", "8"), "one NIC per GPU"),
         (("uniform", "--nodes", "4", "--plan", "/nowhere/p.npz"), "does not exist"),
     ],
@@ -210,10 +215,16 @@ def test_nothing_is_written_where_one_of_the_files_exists(railopt_cli: Cli, tmp_
 def test_a_search_that_takes_long_says_so_before_it_begins(
     railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch, words: list[Any], said: str
 ) -> None:
-    def enough(*_: Any) -> Any:
+    def enough(*_: Any, **__: Any) -> Any:
         raise InputError("enough")
 
     monkeypatch.setattr("railopt.cli.common.traffic_from", enough)
+    ran = railopt_cli("schedule", "uniform", "--rails", 1, *words)
+    assert ran.err.startswith("railopt: error: enough"), "what can't be read takes no time"
+    monkeypatch.setattr("railopt.cli.common.traffic_from", lambda *_: None)
+    monkeypatch.setattr(command, "require_two_levels", lambda *_: None)
+    monkeypatch.setattr(command, "cost", enough)
+    monkeypatch.setattr(command, "compare", enough)
     ran = railopt_cli("schedule", "uniform", "--rails", 1, *words)
     assert ran.code == 1
     assert ran.err.startswith(said or "railopt: error: enough")
@@ -250,3 +261,22 @@ def test_a_long_schedule_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.clear()
         assert report.timed(fabric, uniform(fabric), "spreadout")[1] > -1e9
         assert len(calls) == made
+
+
+def test_rates_of_the_fabric_and_a_start_up_of_ones_own(railopt_cli: Cli) -> None:
+    words = (
+        "schedule",
+        "zipf:skew=0.8",
+        "--nodes",
+        4,
+        "--degrade",
+        "1:2=0.5",
+        "--degrade",
+        "3:0=0",
+    )
+    data = json.loads(railopt_cli(*words, "--links", "fabric", "--startup", "3us", "--json").out)
+    parts = data["modelled_us"]
+    assert parts["startup"] == pytest.approx(3 * data["stages"])
+    assert parts["bound"] == pytest.approx(1e6 * data["bound"]["seconds_float"], rel=1e-6)
+    assert parts["bound"] + 3 * 3 == pytest.approx(data["least_us"])
+    assert parts["total"] >= data["least_us"]

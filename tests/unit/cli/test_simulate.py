@@ -47,6 +47,7 @@ def test_a_saved_plan(tmp_path: Path, railopt_cli: Cli, plan: Plan) -> None:
     assert set(found["flow_completion_ps"]) == {"p50", "p90", "p99", "p100"}
 
 
+@pytest.mark.slow
 def test_the_inside_of_nodes(tmp_path: Path, railopt_cli: Cli) -> None:
     words = ("routing:tokens=64,ragged=0.5,seed=1", "--policy", "own-nic", *SMALL)
     times = {
@@ -137,6 +138,7 @@ def test_a_run_that_is_stuck_has_no_bandwidth_and_no_gap(railopt_cli: Cli) -> No
     assert "completion " not in text
 
 
+@pytest.mark.slow
 def test_a_stuck_run_exits_2_with_its_partial_timeline(tmp_path: Path, railopt_cli: Cli) -> None:
     picture = tmp_path / "run.svg"
     fault = ("--fault", "20us:1:2=0", "--timeline", picture, "--json")

@@ -20,6 +20,7 @@ SPEC = (
 Cli = Callable[..., Any]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_declarations_name_options_of_their_command(command: str) -> None:
     options = _parser(command).commands[command]
@@ -80,6 +81,7 @@ def test_a_cluster_has_its_own_workers(tmp_path: Path, railopt_cli: Cli) -> None
     assert "--workers can't do anything with --cluster" in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [["--link", "100Gb/s"], ["--degrade", "0:0=0.5"]])
 def test_a_split_has_no_links(more: list[str], railopt_cli: Cli) -> None:
     command = ["split", "routing:tokens=16,steps=2", "--nodes", "2", "--gpus", "2", "--spare", "1"]
@@ -88,6 +90,7 @@ def test_a_split_has_no_links(more: list[str], railopt_cli: Cli) -> None:
     assert "no byte crosses a link" in ran.err
 
 
+@pytest.mark.slow
 def test_a_column_has_one_value(tmp_path: Path, railopt_cli: Cli) -> None:
     spec, results = tmp_path / "spec.toml", str(tmp_path / "results")
     spec.write_text(SPEC)

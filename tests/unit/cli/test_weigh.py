@@ -14,10 +14,11 @@ from railopt.moe.weigh import MECHANISMS
 LINE = ("weigh", "drift:steps=4", "--nodes", "2", "--gpus", "2", "--model", "mixtral-8x7b")
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_per_mechanism(railopt_cli: Callable[..., Any]) -> None:
     ran = railopt_cli(*LINE, "--steps", "1", "--order", "rails,split")
     assert ran.code == 0
-    words = [line.split()[:2] for line in ran.out.splitlines()[2:]]
+    words = [line.split()[:2] for line in ran.out.split("\n\n")[0].splitlines()[2:]]
     assert words == [["as", "it"], ["+", "rails"], ["+", "split"], ["nothing", "beats"]]
 
 
@@ -30,6 +31,24 @@ def test_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Path) -> N
     assert drawn.read_text().startswith("<?xml")
 
 
+@pytest.mark.slow
+def test_a_page_shows_what_was_weighed(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
+    saved, page = tmp_path / "weighed.json", tmp_path / "report.html"
+    whole = railopt_cli(*LINE, "--steps", "1", "--order", "rails,experts", "--json").out
+    saved.write_text(whole)
+    assert railopt_cli("report", "--weighed", saved, "-o", page).code == 0
+    text = page.read_text()
+    assert "What each mechanism is worth" in text
+    for row in json.loads(whole)["rows"]:
+        assert f"{1e3 * row['exchange_s']:.5g}</td>" in text
+    for wrong in (whole[:-20], "[]", whole.replace('"rails"', '"magic"'), '{"rows": [{}]}'):
+        saved.write_text(wrong)
+        ran = railopt_cli("report", "--weighed", saved, "-o", page, "--force")
+        assert (ran.code, ran.err.count("\n"), "weighed.json: " in ran.err) == (1, 1, True)
+    assert page.read_text() == text
+
+
+@pytest.mark.slow
 def test_the_bounds_are_certificates(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / "bounds"
     line = (*LINE, "--order", "rails", "--certificate", str(folder))

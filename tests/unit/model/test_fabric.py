@@ -194,6 +194,7 @@ def test_fuzzed_fabrics_are_read_or_refused(tmp_path: Path, suffix: str) -> None
     assert all(line.isprintable() and len(line) < 500 for line in refused)
 
 
+@pytest.mark.slow
 def test_many_slow_nics_of_a_large_fabric_are_read_at_once(tmp_path: Path) -> None:
     path = tmp_path / "f.toml"
     nics = "".join(f"[[nic]]\nnode = {k}\nrail = 0\nfraction = 0.5\n" for k in range(5000))

@@ -34,6 +34,7 @@ def by_bisection(s: float, share: float) -> float:
     return low
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("s", [0.0, 0.1, 0.5, 0.8, 0.9, 1.001, 2.0, 3.0])
 def test_a_size_is_the_root_of_the_published_formula(s: float) -> None:
     shares = np.linspace(0, 1, 301)
@@ -42,6 +43,7 @@ def test_a_size_is_the_root_of_the_published_formula(s: float) -> None:
         assert math.floor(root - 0.02) <= size <= math.floor(root + 0.02)
 
 
+@pytest.mark.slow
 def test_sizes_follow_zipf() -> None:
     """The share of size 1 to 8 among many draws is that of the discrete Zipf(0.8) on 1..1024."""
     sizes = zipf_sizes(0.8, (np.arange(200_000) + 0.5) / 200_000)

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt import Fabric, Traffic, traffic_from, workloads
+from railopt import Fabric, Traffic, plan, traffic_from, workloads
 from railopt.base.errors import FormatError, InputError
 from railopt.files import formats
 from railopt.files.formats import Connection, format_cm, format_topo, parse_cm, parse_topo
 from railopt.model.fabric import Spine
 from railopt.model.traffic import MAX_CM
+from railopt.runtime.senders.loopback import Loopback
 from tests.damage import damaged, damaged_text
 
 FABRIC = Fabric.uniform(nodes=2, rails=2)
@@ -263,6 +264,7 @@ def test_existing_files_are_kept_without_force(tmp_path: Path) -> None:
     assert Traffic.read(path) == some_traffic()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(workloads.WORKLOADS))
 def test_workloads_are_seeded_and_silent_on_the_diagonal(name: str) -> None:
     fabric = Fabric.uniform(4, 2, gpus=4 if name == "prophet" else 3)  # which splits a batch evenly
@@ -432,6 +434,15 @@ def test_much_memory_is_said_before_it_is_taken(
     assert capsys.readouterr().err == f"railopt: {flows} chunks take about {flows} GB of memory\n"
     Traffic.read(tmp_path / "t.npz")
     assert "t.npz has 0.0 GB: it takes 3 to 5 times" in capsys.readouterr().err
+    monkeypatch.setattr("railopt.model.routed.PAIR_BYTES", 10**9)
+    gpus = FABRIC.nodes * FABRIC.gpus
+    workloads.uniform(FABRIC)
+    taken = f"traffic between {gpus} GPUs takes up to {gpus**2} GB of memory"
+    assert capsys.readouterr().err == f"railopt: {taken}\n"
+    monkeypatch.setattr("railopt.runtime.senders.loopback.CHUNK_S", 100)
+    Loopback().run(plan(FABRIC, traffic.chunks("flow"), "lpt")).wait(30)
+    said = f"railopt: loopback: {flows} chunks take about 0.0 GB of buffers and {100 * flows} s"
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_a_cm_of_many_nics_and_one_flow_is_refused_before_there_is_room_for_it(

@@ -58,6 +58,7 @@ GOLDEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [spec for spec in GOLDEN if spec.split(":")[0] not in ROUTED])
 def test_rows_that_are_drawn_apart_are_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("railopt.model.routed.BLOCK", 40)
@@ -65,6 +66,7 @@ def test_rows_that_are_drawn_apart_are_the_same(spec: str, monkeypatch: pytest.M
     assert from_spec(spec, FABRIC).digest == GOLDEN[spec]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "most"),
     [
@@ -98,11 +100,13 @@ def test_every_workload_has_golden_digests() -> None:
     assert {spec.partition(":")[0] for spec in GOLDEN} == set(WORKLOADS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", GOLDEN)
 def test_golden_digests(spec: str) -> None:
     assert from_spec(spec, FABRIC).digest == GOLDEN[spec]
 
 
+@pytest.mark.slow
 def test_a_seed_draws_and_another_draws_otherwise() -> None:
     for name in ("permutation", "zipf", "dirichlet", "sparse", "birkhoff", "moe", *ROUTED):
         name += ":w=1" if name == "megatron" else ":tokens=64" if name in ROUTED else ":"
@@ -141,6 +145,7 @@ def test_bytes_are_as_many_as_asked_for() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jitter", [0.5, 4.0, 100.0])
 def test_sources_see_popularity_through_gamma_noise(jitter: float) -> None:
     """Var(count) = trials p + (trials p)^2 / jitter for one expert of many, to first order."""
@@ -241,6 +246,7 @@ def _chosen(w: int, step: int = 0) -> np.ndarray:
     return Megatron(FABRIC, w=w, step=step, tokens=512, seed=1).counts()
 
 
+@pytest.mark.slow
 def test_megatrons_workloads_isolate_what_they_say() -> None:
     total = [_chosen(w).sum(axis=0) for w in range(8)]
     over = [counts.max() / counts.mean() for counts in total]
@@ -279,6 +285,7 @@ def test_maxvio_hits_its_target_however_steep(experts: int, vio: float, seed: in
     assert counts.max() / counts.mean() == pytest.approx(1 + vio, rel=0.002)
 
 
+@pytest.mark.slow
 def test_maxvio_hits_its_target_whatever_the_seed() -> None:
     """On the way to the most that can be asked for, and there, as many seeds."""
     for seed in range(300):

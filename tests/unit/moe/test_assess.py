@@ -133,6 +133,7 @@ def test_the_saved_placement_is_planned_on_all_steps_and_scores_are_of_unseen_on
     np.testing.assert_array_equal(made.scores["after"].ratio, unseen.ratio)
 
 
+@pytest.mark.slow
 def test_planning_on_a_sum_is_planning_on_its_mean() -> None:
     one = drifting(1)
     trace = Trace(np.repeat(one.counts, 5, axis=0), 2, 400, 64, meta=META)

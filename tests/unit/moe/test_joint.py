@@ -64,6 +64,7 @@ def placements(demand: Demand) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16))
 def test_no_placement_is_below_the_bound(seed: int) -> None:
     demand = drawn(seed)
@@ -79,6 +80,7 @@ def test_no_placement_is_below_the_bound(seed: int) -> None:
             assert float(demand.bound(free)) <= min(times) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16))
 def test_the_bound_of_copies_as_given_is_their_best_split(seed: int) -> None:
     demand = drawn(seed)
@@ -87,6 +89,7 @@ def test_the_bound_of_copies_as_given_is_their_best_split(seed: int) -> None:
         assert float(demand.best(holds)[0]) == pytest.approx(least, rel=1e-4, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16))
 def test_the_way_back_is_bounded_by_the_same_prices(seed: int) -> None:
     """Tokens that A sends to B in the dispatch go from B to A in the combine."""

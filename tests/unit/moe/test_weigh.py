@@ -12,7 +12,17 @@ from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.moe.routing.sources import trace_from
 from railopt.moe.routing.trace import Trace
-from railopt.moe.weigh import MECHANISMS, WeighQuestion, in_domains, near_first, weigh
+from railopt.moe.weigh import (
+    ANY_RAILS,
+    ANY_SPLIT,
+    MECHANISMS,
+    Weighed,
+    WeighQuestion,
+    Worth,
+    in_domains,
+    near_first,
+    weigh,
+)
 
 FABRIC = Fabric.uniform(2, 2, "100Gb/s", gpus=2)
 QUICK = {"model": "mixtral-8x7b", "steps": 1}
@@ -52,6 +62,7 @@ def test_domains_hold_their_nodes_experts() -> None:
     assert np.array_equal(in_domains(home, 4, 2, 1)[0], np.eye(8, dtype=bool))
 
 
+@pytest.mark.slow
 def test_every_row_is_above_its_bound_and_the_last() -> None:
     found = weigh(drifting(), FABRIC, WeighQuestion(**QUICK))
     assert [row.added for row in found.rows] == ["", *MECHANISMS]
@@ -64,6 +75,7 @@ def test_every_row_is_above_its_bound_and_the_last() -> None:
     assert found.scored_on == (int(drifting().iterations[5]),)
 
 
+@pytest.mark.slow
 def test_bounds_hold_where_nics_send_and_receive_at_different_rates() -> None:
     slow = replace(FABRIC, rx=FABRIC.rx // np.array([[1, 4], [2, 1]]))
     found = weigh(drifting(), slow, WeighQuestion(**QUICK))
@@ -73,6 +85,7 @@ def test_bounds_hold_where_nics_send_and_receive_at_different_rates() -> None:
             assert row.exchange_ps >= found.exchange_bound_ps
 
 
+@pytest.mark.slow
 def test_each_alone_is_beside_none() -> None:
     alone = weigh(
         drifting(), FABRIC, WeighQuestion(order=("split", "rails"), each_alone=True, **QUICK)
@@ -82,6 +95,7 @@ def test_each_alone_is_beside_none() -> None:
     assert alone.rows[2].exchange_ps == one.rows[1].exchange_ps
 
 
+@pytest.mark.slow
 def test_no_plan_sees_what_it_is_scored_on() -> None:
     """Other tokens in the held-out step change no choice: only that step's own times."""
     trace = drifting()
@@ -115,3 +129,27 @@ def test_a_trace_must_have_two_steps_and_fit() -> None:
         weigh(drifting(3), FABRIC, WeighQuestion(held_out=3, **QUICK))
     with pytest.raises(InputError, match="4"):
         weigh(drifting(), Fabric.uniform(3, 2, "100Gb/s", gpus=2), WeighQuestion(**QUICK))
+
+
+@pytest.mark.parametrize(
+    ("bound", "exchange", "split", "said"),
+    [
+        (95, 100, 97, ""),
+        (0, 100, 97, "no token has to leave"),
+        (50, 100, 90, "freedom of placement"),
+        (50, 100, 55, "split, rails and stages"),
+        (50, 100, None, "copies, which no row"),
+    ],
+)
+def test_a_weak_bound_says_which_freedom_it_has(
+    bound: int, exchange: int, split: int | None, said: str
+) -> None:
+    rows = [
+        Worth("", 200, 900, 150, ANY_RAILS, True, 0.0),
+        Worth("placement", exchange, 800, split, ANY_SPLIT, True, 0.0),
+        Worth("experts", 10, 700, None, "", True, 0.0),  # is not held to the slots
+    ]
+    found = Weighed(tuple(rows), bound, 100, (3,), 2, False, "gpt")
+    assert said in found.weakness
+    assert bool(found.weakness) == bool(said)
+    assert Weighed.from_dict(found.as_dict()).rows == found.rows

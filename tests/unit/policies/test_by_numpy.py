@@ -143,6 +143,7 @@ LOOPS: dict[str, tuple[Any, Any, Callable[[Case], tuple[Any, ...]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_python_does_what_the_loops_do(name: str) -> None:
     fast, plain, arguments = LOOPS[name]

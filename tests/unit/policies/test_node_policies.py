@@ -151,6 +151,7 @@ def test_even_excess_is_its_rule() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", [FABRIC, SHARED, CROSSED])
 def test_spill_moves_about_the_least(fabric: Fabric) -> None:
     for seed in range(3):
@@ -318,6 +319,7 @@ def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
         assert Plan(fabric, chunks, rail).moved < Plan(fabric, chunks, away).moved
 
 
+@pytest.mark.slow
 def test_slow_scale_up_counts_where_it_is_in_the_time() -> None:
     slow = replace(FABRIC, scaleup=20 * 10**9)
     for seed in range(5):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -315,3 +316,17 @@ def test_few_chunks_get_the_same_rails_without_tables_over_all_pairs(
                 assert np.array_equal(np.sort(ours, axis=1), np.sort(theirs, axis=1))
         else:
             assert np.array_equal(made.rail, expected.rail), policy
+
+
+def test_one_chunk_on_many_nodes_takes_little_memory() -> None:
+    """A table over all pairs and rails would have 150 MB."""
+    fabric = Fabric.uniform(1500, 8, gpus=1).degraded({(3, 0): "1/2", (4, 0): 0})
+    for nics in (fabric, Fabric.uniform(1500, 8, gpus=1)):
+        chunks = Chunks.from_units(nics, src_gpu=[0], dst=[1], size=[1 << 20])
+        tracemalloc.start()
+        try:
+            for policy in POLICIES:
+                plan(nics, chunks, policy)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 25
+        finally:
+            tracemalloc.stop()

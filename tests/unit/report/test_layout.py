@@ -34,7 +34,7 @@ from railopt.report.frontier import moved_against_time
 from railopt.report.gantt import gantt
 from railopt.report.gap_figures import gap_against, gap_by_policy
 from railopt.report.gaps import gap_against_chunk
-from railopt.report.heatmap import NicLoads, load_maps, of_report
+from railopt.report.heatmap import NicLoads, load_maps, over
 from railopt.report.hybrid_figure import latency_figure
 from railopt.report.node import node_figure
 from railopt.report.sizing import sizing_figure
@@ -111,22 +111,28 @@ def drawn_comparison(width: float) -> Any:
     return comparison_figure(found, f"{SPEC}\n{changes_text(FABRIC, degraded, 2)}", width=width)
 
 
-def drawn_demo(width: float) -> Any:
-    """As `railopt demo` draws it: every policy on 8 nodes of 8 rails."""
-    return load_maps(demo_plans(), "NIC time over the lower bound, by policy", width=width)
+def drawn_every_policy(width: float) -> Any:
+    """Every policy on 8 nodes of 8 rails."""
+    return load_maps(every_policy(), "NIC time over the lower bound, by policy", width=width)
 
 
 def drawn_loads(width: float) -> Any:
     """As a report draws a sweep with policies of others."""
-    plans = [demo_plans()[6], demo_plans()[6]._replace(policy=OWN), demo_plans()[9]]
+    plans = [every_policy()[6], every_policy()[6]._replace(policy=OWN), every_policy()[9]]
     return load_maps(plans, width=width)
 
 
 @cache
-def demo_plans() -> list[NicLoads]:
+def every_policy() -> list[NicLoads]:
     fabric = Fabric.uniform(8, 8)
     cut = workloads.moe(fabric, tokens=512, skew=0.5, seed=1).chunks("1MiB")
-    return [of_report(gap(plan(fabric, cut, name), limit_s=0)) for name in POLICIES]
+    found = []
+    for name in POLICIES:
+        made = plan(fabric, cut, name)
+        bound = gap(made, limit_s=0).bound
+        sides = [over(loads, fabric.tx, bound) for loads in (made.send, made.recv)]
+        found.append(NicLoads(name, *sides))
+    return found
 
 
 def drawn_blame(width: float) -> Any:
@@ -278,7 +284,7 @@ KINDS: dict[str, Callable[[float], Any]] = {
     "size": drawn_candidates,
     "frontier": drawn_frontier,
     "compare": drawn_comparison,
-    "demo": drawn_demo,
+    "every policy": drawn_every_policy,
     "loads": drawn_loads,
     "blame": drawn_blame,
     "timeline": drawn_timeline,

@@ -119,6 +119,7 @@ def test_the_page_stands_alone(text: str) -> None:
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", text)
 
 
+@pytest.mark.slow
 def test_the_page_holds_every_exact_number(folder: Path, text: str) -> None:
     for row in results.read(folder).rows:
         for scale, name in ((10**6, "value"), (10**6, "bound"), (100, "gap")):
@@ -404,6 +405,7 @@ def test_a_figure_under_an_unknown_suffix_is_not_written(tmp_path: Path, name: s
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "start"), [("a.svg", b"<?xml"), ("a.PDF", b"%PDF"), ("a.png", b"\x89PNG")]
 )
@@ -414,6 +416,7 @@ def test_the_suffix_decides_the_format(tmp_path: Path, name: str, start: bytes) 
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
+@pytest.mark.slow
 def test_figures_show_the_rows_numbers(folder: Path) -> None:
     rows = results.read(folder).rows
     by_policy = gap_by_policy(rows)
@@ -448,6 +451,7 @@ def test_without_a_good_row_nothing_is_made(
     assert not saved.exists()
 
 
+@pytest.mark.slow
 def test_what_tells_instances_apart_is_a_column(tmp_path: Path) -> None:
     grid = {
         "nodes": [2],

@@ -178,6 +178,7 @@ def test_results_show_the_parameter_and_say_once_what_is_the_same(
     assert {entry["skew"] for entry in json.loads(only)} == {0.2}
 
 
+@pytest.mark.slow
 def test_results_draw_what_was_swept(railopt_cli: Cli, place: Path, tmp_path: Path) -> None:
     figure = tmp_path / "gap.svg"
     ran = railopt_cli("results", place, "--plot", figure, "--format", "csv")

@@ -18,6 +18,7 @@ def test_every_public_name_is_there() -> None:
         runtime.Nothing  # noqa: B018
 
 
+@pytest.mark.slow
 def test_ranks_and_devices_need_neither_numba_nor_libibverbs() -> None:
     code = (
         "import sys, railopt.runtime as r; r.join, r.detect, r.Options, r.Layout, r.Record; "

@@ -122,6 +122,7 @@ def asked(shares: list[float], most: int = 1 << 62) -> GoOn:
     return go_on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 5, 17])
 def test_a_search_in_parts_finds_the_same_stages(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """And one that is ended anywhere sends every byte."""
@@ -268,6 +269,7 @@ def fewest_slots(left: Array, end: int, spare: int, patient: bool) -> tuple[int,
     return slot, count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 8, 17])
 def test_slots_that_a_line_forbids_change_nothing(n: int) -> None:
     found = set()

@@ -120,6 +120,7 @@ def test_slower_links_cost_more() -> None:
     assert slow.bound == pytest.approx(84 / 22 * cost(fabric, traffic, "compact").parts.bound)
 
 
+@pytest.mark.slow
 def test_pieces_of_some_servers_at_a_time_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = Fabric.uniform(5, 3)
     for kind in KINDS:

@@ -17,10 +17,10 @@ import pytest
 
 from railopt import Fabric, Plan, Traffic, gap
 from railopt.base.arrays import save_npz
-from railopt.base.errors import CheckFailed, FormatError, InputError
+from railopt.base.errors import CheckFailed, FormatError, Infeasible, InputError
 from railopt.files.formats import parse_cm
 from railopt.model.workloads import zipf
-from railopt.schedule import KINDS, Schedule, conflicts, synthesise
+from railopt.schedule import KINDS, Schedule, certificate, conflicts, synthesise
 from railopt.schedule.pieces import shares
 from tests.damage import damaged
 
@@ -218,7 +218,7 @@ def test_as_many_bytes_as_traffic_may_have() -> None:
         schedule = synthesise(fabric, Traffic.from_matrix(matrix, fabric), kind)
         assert schedule.line_sum == 2**62 - 2
         assert schedule.plan(2**61).chunks.total == 2**62 - 2
-        with pytest.raises(InputError, match="use larger ones"):
+        with pytest.raises(InputError, match="use larger chunks"):
             schedule.plan("1KiB")
 
 
@@ -241,8 +241,11 @@ def test_what_does_not_fit_is_refused() -> None:
         synthesise(Fabric.uniform(4, 4), TRAFFIC)
     with pytest.raises(InputError, match="one NIC per GPU"):
         synthesise(Fabric.uniform(4, 4, gpus=8), TRAFFIC)
+    alone = {(0, n): 0 for n in range(4)} | {(1, n): 0 for n in range(4, 8)}
+    with pytest.raises(Infeasible, match="no rail is alive at both server 0 and server 1"):
+        synthesise(FABRIC.degraded(alone), TRAFFIC)
     with pytest.raises(InputError, match="NICs of different rate"):
-        synthesise(FABRIC.degraded({(1, 2): "0.5"}), TRAFFIC)
+        certificate(synthesise(FABRIC.degraded({(1, 2): "0.5"}), TRAFFIC))
     with pytest.raises(InputError, match="unknown kind of schedule 'slow'"):
         synthesise(FABRIC, TRAFFIC, "slow")
     with pytest.raises(InputError, match="unknown order of stages 'random'"):
@@ -347,6 +350,7 @@ def test_headers_of_wrong_types_under_a_valid_digest(
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.slow
 def test_arrays_of_wrong_shapes_under_a_valid_digest(compact: Schedule, tmp_path: Path) -> None:
     """120 files: each array cut, turned, cast or spoilt; refused, or the schedule that it says."""
     header, arrays = compact._content()
@@ -414,4 +418,4 @@ def test_as_many_stages_as_the_guide_says(nodes: int) -> None:
     for skew in (0, 0.4, 0.8, 1.2):
         found = synthesise(fabric, zipf(fabric, skew=skew, seed=1)).stages
         assert nodes - 1 <= found <= 2.7 * nodes + 6
-    assert synthesise(Fabric.uniform(2, 8), zipf(Fabric.uniform(2, 8), seed=1)).stages == 7
+    assert synthesise(Fabric.uniform(2, 8), zipf(Fabric.uniform(2, 8), seed=1)).stages == 4

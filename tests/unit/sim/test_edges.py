@@ -96,7 +96,7 @@ def test_direct_traffic_takes_the_nic_that_is_near() -> None:
 
 def test_a_two_level_schedule_needs_gpus_at_their_own_nics() -> None:
     fabric = crossed(Fabric.uniform(2, 2))
-    with pytest.raises(InputError, match="near the NIC of their own number"):
+    with pytest.raises(InputError, match="near the NICs of their own number"):
         synthesise(fabric, railopt.workloads.uniform(fabric))
 
 

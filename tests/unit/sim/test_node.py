@@ -153,6 +153,7 @@ def random_plan(seed: int) -> Plan:
     return Plan(fabric, chunks, rng.integers(0, rails, count).astype(np.int16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_no_run_is_faster_than_the_nics_and_the_ports(seed: int) -> None:
     made = random_plan(seed)

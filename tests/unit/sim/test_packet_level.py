@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from experiments.common import goal
-from experiments.rails_packet_level import peer, run
+from experiments.rails_packet_level import leaves, peer, run
 from railopt import Chunks, Fabric, Plan
 
 FOLDER = Path(__file__).resolve().parents[3] / "experiments" / "rails_packet_level"
@@ -60,6 +60,14 @@ def test_simgrid_has_the_same_times() -> None:
     assert len(spec["peer_traffic"]) == 20
     assert len(off) == len(theirs) == 20 * len(spec["peer_policies"])
     assert max(off) < 0.01
+
+
+def test_simgrid_has_the_same_times_on_rails_of_several_leaves() -> None:
+    """Ten fabrics, drawn once; SimGrid's recorded times."""
+    theirs = leaves.recorded()["us"]
+    off = peer.distances(theirs, leaves.ours(leaves.cases()))
+    assert len(off) == len(theirs) == 10
+    assert max(off) < 1
 
 
 def test_without_simgrid_one_sentence_says_what_to_do(

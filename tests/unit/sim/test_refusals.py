@@ -144,6 +144,7 @@ def _spoilt(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
     return array[::-1]
 
 
+@pytest.mark.slow
 def test_no_array_of_flows_breaks_a_run() -> None:
     """600 spoilt values: each is refused in a sentence, or runs."""
     rng = np.random.default_rng(2024)

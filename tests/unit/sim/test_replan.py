@@ -89,6 +89,7 @@ def test_what_is_sent_again_after_waiting_is_counted_once_it_is_planned() -> Non
     assert ran.timeline.completion_ps == 6 * ms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_every_chunk_arrives_and_no_nic_carries_more_than_it_can(seed: int) -> None:
     dice = random.Random(seed)

@@ -15,6 +15,7 @@ from railopt.evidence.bounds import average, count, local_bound, lower_bound, no
 from railopt.model.fabric import SIDES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_promising_counts_hold_the_best(seed: int) -> None:
     rng = random.Random(seed)

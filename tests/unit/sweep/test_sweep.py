@@ -137,6 +137,7 @@ def test_a_full_disk_loses_no_finished_row(tmp_path: Path, monkeypatch: pytest.M
     writer.close()
 
 
+@pytest.mark.slow
 def test_exports(tmp_path: Path) -> None:
     rows = [row_of("a"), row_of("b")]
     for name in ("r.csv", "s.CSV"):
@@ -157,6 +158,7 @@ def test_exports(tmp_path: Path) -> None:
         results.read(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["x", [1], {}, 10**400, "\ud800"])
 def test_a_column_that_parquet_can_not_hold_is_one_sentence(
     railopt_cli: Any, tmp_path: Path, value: object
@@ -186,6 +188,7 @@ def test_only_files_are_read(tmp_path: Path) -> None:
     assert (found.keys, found.files, results.good_keys(tmp_path)) == ({"b"}, 1, {"b"})
 
 
+@pytest.mark.slow
 def test_ten_thousand_rows_resume_quickly(tmp_path: Path) -> None:
     writer = results.Writer(tmp_path)
     for number in range(10_000):
@@ -291,6 +294,7 @@ def test_no_part_of_none(tmp_path: Path) -> None:
         client.run(spec.parse({"grid": GRID}), tmp_path, shard=(0, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content", [None, "{}", "null", "[1]", '{"address": 1}', "limit = 3", "[" * 100_000]
 )
@@ -307,6 +311,7 @@ def test_a_schedulers_file_that_is_none(
         client.run(spec.parse({"grid": GRID}), tmp_path / "r", cluster="")
 
 
+@pytest.mark.slow
 def test_an_address_that_dask_does_not_know(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="no scheduler answers at foo://bar:1: "):
         client.run(spec.parse({"grid": GRID}), tmp_path, cluster="foo://bar:1")

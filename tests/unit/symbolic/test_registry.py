@@ -28,13 +28,8 @@ def kernel() -> run.CoqKernel:
     return run.CoqKernel("pinned")
 
 
-SLOW = {"T14a", "T14d", "T15c", "T7d", "T7e", "T7i", "T7k", "T8b"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in registry.read()],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registry.read())
 def test_everything_in_the_registry_runs_and_holds(name: str, kernel: run.CoqKernel) -> None:
     outcome = run.run(registry.get(name), kernel, quick=True)
     assert outcome.ok, [
@@ -78,6 +73,7 @@ def test_coq_and_the_registry_name_the_same_theorems() -> None:
         assert re.match(r"T\d+", identity)[0] == re.search(r"\.(T\d+)_", name)[1], name  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_every_counterexample_is_registered_and_refutes_its_claim() -> None:
     listed = {name for theorem in registry.read().values() for name in theorem.counterexamples}
     files = {path.name: counterexamples.read(path) for path in counterexamples.files()}
@@ -142,6 +138,8 @@ GOOD = {
         ({"status": "checked-exhaustively"}, "needs a range"),
         ({"status": "refuted"}, "needs a counterexample"),
         ({"status": "cited", "checks": []}, "nothing runs"),
+        ({"status": "open", "known": "1 to 2"}, "settled_by: expected of open"),
+        ({"known": "1 to 2", "settled_by": "a proof"}, "and of no others"),
         ({"colour": "red"}, "colour"),
         ({"hypotheses": 3}, "expected text"),
     ],
@@ -156,10 +154,16 @@ def test_a_bad_entry_is_an_error(change: dict[str, object], message: str, tmp_pa
         registry.read(path)
 
 
-def test_an_id_occurs_once_and_an_open_statement_needs_nothing(tmp_path: Path) -> None:
+def test_an_id_occurs_once_and_an_open_statement_runs_nothing(tmp_path: Path) -> None:
     entry = "[[theorem]]\n" + "".join(
         f"{key} = {json.dumps(value)}\n"
-        for key, value in {**GOOD, "status": "open", "checks": []}.items()
+        for key, value in {
+            **GOOD,
+            "status": "open",
+            "checks": [],
+            "known": "1 to 2",
+            "settled_by": "a proof",
+        }.items()
     )
     path = tmp_path / "THEOREMS.toml"
     path.write_text(entry)

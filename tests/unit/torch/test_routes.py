@@ -95,6 +95,7 @@ def decided(fabric: Fabric, counts: np.ndarray, policy: str, **options: bool) ->
     return [router.finish(None if to_nodes else passed[router.rank]) for router in routers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", NODE_POLICIES)
 @pytest.mark.parametrize("name", FABRICS)
 @pytest.mark.parametrize("to_nodes", [False, True])
@@ -116,6 +117,7 @@ def test_spill_needs_the_matrix() -> None:
     assert Router(FABRICS["2x4"], 0, "rotate").alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["even-excess", "lpt", "lpt-local", "spill", "own-nic", "pxn"])
 @pytest.mark.parametrize("name", FABRICS)
 def test_every_row_arrives_in_torchs_order_and_comes_back(name: str, policy: str) -> None:

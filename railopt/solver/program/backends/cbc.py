@@ -22,7 +22,7 @@ def solve(program: IntegerProgram, limit_s: float, emit: Callable[[Answer], None
     """PuLP 3 calls an answer cut off by the time limit "Optimal": only its solution status, and
     time to spare, count.
     """
-    solver, matrix = _cbc(limit_s), linear(program)
+    solver, matrix = cbc(limit_s), linear(program)
     problem = pulp.LpProblem("railopt", pulp.LpMinimize)
     variable = getattr(problem, "add_variable", pulp.LpVariable)
     sum_of = getattr(pulp.LpAffineExpression, "from_list", pulp.LpAffineExpression)
@@ -35,14 +35,14 @@ def solve(program: IntegerProgram, limit_s: float, emit: Callable[[Answer], None
         terms = sum_of([(columns[c], value) for c, value in entries])
         problem += (terms == high) if low == high else (terms <= high)
     began = time.monotonic()
-    found, optimal = _outcome(problem, problem.solve(solver))
+    found, optimal = outcome(problem, problem.solve(solver))
     in_time = time.monotonic() - began < 0.95 * limit_s
     if found:
         values = [variable.value() or 0.0 for variable in x]
         emit(Answer(rails_of(matrix.place, values, len(program.src)), optimal and in_time))
 
 
-def _outcome(problem: Any, answer: Any) -> tuple[bool, bool]:
+def outcome(problem: Any, answer: Any) -> tuple[bool, bool]:
     """(a plan was found, CBC calls it optimal), of what `LpProblem.solve` returned."""
     if hasattr(answer, "has_solution"):
         return answer.has_solution, answer.status == pulp.LpSolveStatus.Optimal
@@ -51,7 +51,7 @@ def _outcome(problem: Any, answer: Any) -> tuple[bool, bool]:
     return optimal or status == pulp.LpSolutionIntegerFeasible, optimal
 
 
-def _cbc(limit_s: float) -> Any:
+def cbc(limit_s: float) -> Any:
     """The CBC that PuLP brings, or the system's; there is none for every machine."""
     options = {"msg": False, "timeLimit": limit_s, "threads": 1, "gapRel": 0.0, "keepFiles": False}
     for name in ("PULP_CBC_CMD", "COIN_CMD"):

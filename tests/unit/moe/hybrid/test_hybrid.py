@@ -288,6 +288,7 @@ def some_gating(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_choice_is_optimal_and_its_tree_checks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed < 5:  # as where many copies can be made
@@ -398,6 +399,7 @@ def test_bad_specs(change: dict[str, object], complaint: str) -> None:
         spec.parse({**GOOD, **change})
 
 
+@pytest.mark.slow
 def test_command(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
     ran = railopt_cli("hybrid", "--json", "--simulate", "--figure", tmp_path / "f.svg")
     assert ran.code == 0
@@ -528,6 +530,7 @@ def test_a_preset_gives_the_sizes() -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "instance",
     [

@@ -44,6 +44,7 @@ def least(slots: SpareSlots, counts: Ints) -> int:
     return spare.least_of(counts.tolist(), holds, able, slots.spare.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(3))
 def test_small_cases_are_solved_and_the_kernel_agrees(block: int) -> None:
     for case in range(20 * block, 20 * (block + 1)):
@@ -99,6 +100,7 @@ def confined(case: Case, counts: Ints) -> list[Bools]:
     return [~np.delete(able, gpus, axis=0).any(axis=0) for gpus in sets]
 
 
+@pytest.mark.slow
 def test_chains_and_sets_are_those_of_the_plain_loops() -> None:
     dice = np.random.default_rng(39)
     for _ in range(200):
@@ -124,6 +126,7 @@ def test_a_limit_leaves_a_split_and_a_bound_that_hold(solver: str) -> None:
         assert late.bracket.bound <= least(slots, counts) <= late.split.largest
 
 
+@pytest.mark.slow
 def test_a_bound_is_that_of_the_kernel() -> None:
     for case in range(40):
         slots, counts = drawn(case)
@@ -166,6 +169,7 @@ def test_cases_are_made_where_no_set_is_enough() -> None:
     assert record["claim"]["bound"] == "9"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

@@ -77,6 +77,7 @@ def carried_out(
     return held, most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", [maps, shuffled])
 def test_a_server_that_carries_it_out_has_the_new_map(way: str, make: Any) -> None:

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import gc
 import threading
@@ -26,7 +28,7 @@ def steps(number):
         old = rebalance(load * np.exp(0.3 * rng.normal(size=load.shape)), 40, 1, 2, 8, old=old)[0]
 
 
-steps(5)
+steps(3)
 tracemalloc.start()
 steps(20)
 gc.collect()
@@ -38,6 +40,7 @@ assert threading.active_count() == 1, "a thread is left"
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_and_nothing_left() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT],

@@ -32,6 +32,7 @@ def fewest(load: list[int], old: tuple[tuple[int, ...], ...], most: Fraction) ->
     return min(found, default=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_no_map_as_even_moves_fewer(seed: int) -> None:
     rng = np.random.default_rng(seed)

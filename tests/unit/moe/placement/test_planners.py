@@ -213,6 +213,7 @@ def test_what_a_solver_said_outlives_it(tmp_path: Path, monkeypatch: pytest.Monk
         solver_that("echo no more memory; exit 7", tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [flat(16), rails(4, 4), rails(4, 4, overlap=True, fnec_ps=10**9)])
 def test_planners_never_lose_and_pro_prophet_beats_the_others(model: TimeModel) -> None:
     for seed in range(4):

@@ -110,6 +110,7 @@ def test_experts_and_layers_have_limits() -> None:
         from_load(np.array([[2**64 - 1]], np.uint64), ranks=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape", ["(10**12,)", "(1000000000000,)", "(2, 1000000000000)", "(-1, 2)", "()", "(" * 500]
 )
@@ -138,6 +139,7 @@ def saved(path: Path, method: int, **header: Any) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
 @pytest.mark.parametrize(
     "header",
@@ -268,6 +270,7 @@ def test_records_of_other_shapes_are_refused() -> None:
         from_sglang({"weights": 1}, ranks=2)
 
 
+@pytest.mark.slow
 def test_a_record_named_many_times_is_refused() -> None:
     record = {"topk_ids_of_layer": np.zeros((1, 1000, 12), np.int64)}
     with pytest.raises(FormatError, match="record fewer steps"):

@@ -193,6 +193,7 @@ def test_load_tensors(tmp_path: Path) -> None:
         read_trace(tmp_path / "x.csv", ranks=2)
 
 
+@pytest.mark.slow
 def test_the_shipped_traces_are_whole_and_small() -> None:
     files = sorted(SHIPPED.glob("*.npz"))
     assert len(files) == 12

@@ -112,6 +112,7 @@ def test_host_lists(text: str, hosts: list[str]) -> None:
     assert expand_hosts(text) == hosts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -80,6 +80,7 @@ def sent_and_right(rows: RowSender, traffic: np.ndarray, turn: int) -> tuple[boo
     ), report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_node_gives_its_row_and_the_plan_of_all_is_carried_out(policy: str) -> None:
     """Rows that change from run to run, with nodes that send nothing, and a plan of all between."""
@@ -169,6 +170,7 @@ def test_memory_that_is_too_small_for_what_arrives_ends_the_run_everywhere() -> 
         assert "gave up: recv buffers of" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("after", "bytes_too"), [(0, False), *((n, True) for n in range(4))])
 def test_a_rail_that_dies_while_nodes_tell_each_other_what_comes(
     after: int, bytes_too: bool

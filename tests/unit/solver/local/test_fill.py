@@ -42,6 +42,7 @@ def test_nothing_is_filled_beyond_its_capacity() -> None:
     assert fill.fill(sizes, np.array([14, 14]), 1, 12, draws, found)
 
 
+@pytest.mark.slow
 def test_what_is_open_is_halved_and_halved_again() -> None:
     """80 jobs of up to a million on 16 rails: hardly to be proved, but close to the bound."""
     sizes = drawn(5, 80, 10**6)

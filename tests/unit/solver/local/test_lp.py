@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import product
 
 import numpy as np
+import pytest
 
 from railopt.checker import Meter, Packing, refute
 from railopt.solver.local.deadline import Deadline
@@ -27,6 +28,7 @@ def possible(sizes: list[int], rooms: list[int]) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_what_the_lp_refutes_is_impossible_and_its_weights_convince_the_kernel() -> None:
     rng, refuted, dived, deadline = np.random.default_rng(21), 0, 0, Deadline.after(600)
     for _ in range(60):

@@ -1,0 +1,206 @@
+"""The best timetable of an exchange that a program finds, and what is known of the optimum."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from railopt.base.arrays import Ints
+from railopt.base.errors import CheckFailed
+from railopt.evidence.bracket import Bracket, Status
+from railopt.solver.epochs.exchange import (
+    ChunkExchange,
+    Timetable,
+    bound,
+    busiest_line,
+    empty,
+    fewest_stages,
+    lengths,
+)
+from railopt.solver.epochs.process import minimise
+from railopt.solver.epochs.program import build, read_back
+from railopt.solver.program.backends import BACKENDS
+
+
+class BestTimetable(NamedTuple):
+    """A timetable (None where none was found), what is known of the optimum (seconds), the time
+    that the search took, what went wrong, and whether the user interrupted it.
+    """
+
+    table: Timetable | None
+    bracket: Bracket
+    time_s: float
+    notes: tuple[str, ...] = ()
+    interrupted: bool = False
+
+
+def paced(exchange: ChunkExchange, wire: Ints, *, early: bool = False) -> Timetable:
+    """The timetable of stages whose wire is int64 [stages, pairs, rails]: what a stage needs is
+    given in the period before it (`early`: in the first), taken in the period after it; what stays
+    inside servers moves beside the longest stage.
+    """
+    stages = len(wire)
+    table = empty(exchange, stages + 2)
+    table.wire[1:-1] = wire
+    near = np.tile(exchange.near, (exchange.nodes, 1))
+    for hop, end in ((table.give, 0), (table.take, 1)):
+        moved = np.zeros((stages, *hop.shape[1:]), np.int64)
+        at: Any = (slice(None), exchange.pairs[:, end])
+        np.add.at(moved, at, wire)
+        moved[:, near] = 0
+        if end:
+            hop[2:] = moved
+        elif early:
+            hop[0] = moved.sum(axis=0)
+        else:
+            hop[:-2] = moved
+    longest = int(np.argmax(wire.sum(axis=(1, 2)))) + 1 if stages else 0
+    table.local[longest] = exchange.demand[tuple(exchange.inner.T)]
+    return table
+
+
+def one_by_one(exchange: ChunkExchange) -> Timetable:
+    """A plain timetable of stages for any exchange: stage d sends from server i to i + d, each
+    chunk on the NIC that is done with it first.
+    """
+    n = exchange.nodes
+    wire = np.zeros((max(1, n - 1), len(exchange.pairs), exchange.rails), np.int64)
+    busy = np.zeros((n, n, exchange.rails), np.int64)
+    for pair, (g, h) in enumerate(exchange.pairs.tolist()):
+        i, j = int(exchange.node_of[g]), int(exchange.node_of[h])
+        each = np.maximum(exchange.send[i], exchange.recv[j])
+        alive = np.flatnonzero((exchange.send[i] > 0) & (exchange.recv[j] > 0))
+        if not len(alive):
+            raise CheckFailed(f"no rail is alive at both server {i} and server {j}")
+        for _ in range(int(exchange.demand[g, h])):
+            rail = alive[np.argmin((busy[i, j] + each)[alive])]
+            busy[i, j, rail] += each[rail]
+            wire[(j - i) % n - 1, pair, rail] += 1
+    return paced(exchange, wire[wire.any(axis=(1, 2))])
+
+
+def best(
+    exchange: ChunkExchange,
+    backend: str = "cpsat",
+    limit_s: float = 60.0,
+    known: Timetable | None = None,
+    report: Callable[[str], None] = lambda text: None,
+) -> BestTimetable:
+    """The best timetable within `limit_s` seconds; `known` is one to begin with."""
+    began = time.monotonic()
+    search = _Search(exchange, backend, began + limit_s, report)
+    if exchange.epoch:
+        search.epochs(known)
+    else:
+        search.stages(one_by_one(exchange) if known is None else known)
+    return search.result(time.monotonic() - began)
+
+
+def fewest_periods(exchange: ChunkExchange, least: int) -> int:
+    """How many periods a timetable has at least; `least` is a bound of what it takes."""
+    return least // exchange.epoch if exchange.epoch else fewest_stages(exchange)[0] + 2
+
+
+class _Search:
+    """The best so far; bounds in units of the exchange."""
+
+    def __init__(
+        self,
+        exchange: ChunkExchange,
+        backend: str,
+        until: float,
+        report: Callable[[str], None],
+    ) -> None:
+        self.exchange, self.backend, self.until, self.report = exchange, backend, until, report
+        self.least, self.witness = bound(exchange)
+        self.claimed = self.least
+        self.table: Timetable | None = None
+        self.value: int | None = None
+        self.notes: list[str] = []
+        self.interrupted = False
+        self.asked = False
+
+    def keep(self, table: Timetable) -> None:
+        """Keep a timetable that is better than the best so far."""
+        value = sum(lengths(self.exchange, table))
+        if self.value is None or value < self.value:
+            self.table, self.value = table, value
+
+    def ask(self, periods: int, most: int) -> str:
+        """Ask the back-end for a timetable of at most so many periods and this value, keep it, and
+        return "optimal", "infeasible" or "".
+        """
+        program, columns = build(self.exchange, periods, most)
+        left_s = self.until - time.monotonic()
+        if left_s <= 0:
+            return ""
+        self.asked = True
+        self.report(f"{len(program.cost)} variables, {periods} periods")
+        answer = minimise(program, self.backend, left_s)
+        if answer.failure:
+            self.notes.append(answer.failure)
+        self.interrupted |= answer.interrupted
+        if answer.values is not None:
+            try:
+                self.keep(read_back(self.exchange, columns, answer.values))
+            except CheckFailed as error:
+                self.notes.append(f"{BACKENDS[self.backend].title} returned nonsense: {error}")
+                return ""
+        return answer.status
+
+    def stages(self, known: Timetable) -> None:
+        """A program for each number of stages that could be better, from the fewest upwards."""
+        self.keep(known)
+        count = fewest_stages(self.exchange)[0]
+        while self.value is not None and self.value > self.least and count <= self.most_stages():
+            if not self.ask(count + 2, self.value - 1):
+                return
+            count += 1
+        assert self.value is not None
+        self.claimed = self.value
+
+    def most_stages(self) -> int:
+        """How many stages something better than the best so far can have."""
+        exchange = self.exchange
+        assert self.value is not None
+        times = [int(t) for t in (*exchange.send.flat, *exchange.recv.flat) if t]
+        count = (self.value - 1) // (exchange.startup + min(times))
+        if not exchange.startup:
+            return count
+        wire = busiest_line(exchange)[0]
+        return min(count, (self.value - 1 - wire) // exchange.startup)
+
+    def epochs(self, known: Timetable | None) -> None:
+        """A program for each number of epochs, from the bound upwards, until one is enough."""
+        if known is not None:
+            self.keep(known)
+        most = self.least
+        while self.value is None or most < self.value:
+            status = self.ask(most // self.exchange.epoch, most)
+            if status != "infeasible":
+                break
+            most += self.exchange.epoch
+            self.claimed = most
+
+    def result(self, time_s: float) -> BestTimetable:
+        """In seconds, with what stands for the bound."""
+        unit = self.exchange.unit
+        value = None if self.value is None else self.value * unit
+        certified = (self.least * unit, self.witness)
+        title = BACKENDS[self.backend].title if self.asked else "no search"
+        if value is not None and self.value == self.least:
+            bracket = Bracket(value, certified[0], Status.KNOWN, self.witness, title)
+        elif value is not None and self.value == self.claimed:
+            bracket = Bracket(value, value, Status.CLAIMED, {}, title, certified)
+        else:
+            bracket = Bracket(value, certified[0], Status.OPEN, self.witness, title)
+        return BestTimetable(self.table, bracket, time_s, tuple(self.notes), self.interrupted)
+
+
+def seconds(exchange: ChunkExchange, table: Timetable) -> Fraction:
+    """What a timetable takes."""
+    return sum(lengths(exchange, table)) * exchange.unit

@@ -1,0 +1,389 @@
+"""An all-to-all in chunks, the timetables that carry it out, and what none of them beats.
+
+Time is cut into *periods*.  In a period a chunk makes one of three hops: over scale-up from its GPU
+to the owner of a rail (not needed for a rail that its GPU is near), over that rail to the other
+server, over scale-up to its target.  What stays inside a server makes one hop over scale-up.
+
+    stages   a period is a stage: as long as it needs, a barrier at its end.  A stage with bytes on
+             the wire lasts its start-up and what its busiest NIC sends or receives; it lasts at
+             least what the busiest scale-up port moves.  A hop needs the one before in an earlier
+             period.
+    epochs   a period is an epoch of fixed length, without barriers.  A NIC spends the start-up once
+             for each server that it sends to, whole epochs long.  A chunk may make all its hops in
+             one epoch (cut-through).
+
+Times are whole numbers of one unit.  Scale-up is a crossbar: only the ports of a GPU limit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from math import gcd, lcm
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from railopt.base.arrays import Bools, Ints, Value, frozen
+from railopt.base.errors import CheckFailed, Infeasible, InputError
+from railopt.base.units import format_time
+from railopt.model.fabric import Fabric
+from railopt.model.traffic import Traffic
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkExchange(Value):
+    """What is to be sent, and what each step takes in units of `unit` seconds.
+
+    demand      int64 [GPUs, GPUs], chunks; the diagonal does not count
+    send, recv  int64 [nodes, rails]: what a chunk takes on a NIC; 0 on a dead one
+    near        bool [GPUs of a server, rails]: whether a GPU needs no other to reach a NIC
+    inside      what a chunk takes on a GPU's scale-up port
+    startup     of a stage; or of a connection, in epochs of `epoch`
+    peers       to how many servers a NIC may send in a period, and from how many receive
+    epoch       length of an epoch; 0 for stages
+    """
+
+    demand: Ints = field(repr=False)
+    send: Ints = field(repr=False)
+    recv: Ints = field(repr=False)
+    near: Bools = field(repr=False)
+    inside: int
+    startup: int
+    peers: int
+    epoch: int
+    unit: Fraction
+
+    def __post_init__(self) -> None:
+        for name in ("demand", "send", "recv"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.int64, name, 2))
+        if self.peers < 1:
+            raise InputError(f"{self.peers} servers at a time: expected 1 or more")
+        if not self.epoch:
+            return
+        times = {int(t) for t in (*self.send.flat, *self.recv.flat) if t}
+        for what, time, whole in (
+            *(("a chunk takes {} on a NIC", t, self.epoch % t == 0) for t in sorted(times)),
+            ("a chunk takes {} on scale-up", self.inside, self.epoch % self.inside == 0),
+            ("a start-up takes {}", self.startup, self.startup % self.epoch == 0),
+        ):
+            if not whole:
+                raise InputError(
+                    f"{what.format(format_time(time * self.unit))}, which does not divide into "
+                    f"epochs of {format_time(self.epoch * self.unit)}: an epoch carries whole "
+                    "chunks and a start-up lasts whole epochs; choose another --epoch, --chunk or "
+                    "--startup"
+                )
+
+    @classmethod
+    def of(
+        cls,
+        fabric: Fabric,
+        traffic: Traffic,
+        chunk: int,
+        startup: Fraction,
+        *,
+        peers: int | None = None,
+        epoch: Fraction | None = None,
+        stages: bool = True,
+    ) -> ChunkExchange:
+        """The exchange of this traffic in chunks of `chunk` bytes, the last one of a pair counted
+        as a whole one; `startup` and `epoch` in seconds, `epoch` by default what a chunk takes on
+        the slowest living NIC.
+        """
+        rates = [int(rate) for rate in np.unique([*fabric.tx.flat, *fabric.rx.flat]) if rate]
+        if not rates:
+            raise InputError("every NIC is dead: nothing can be sent")
+        if epoch is None:
+            epoch = Fraction(chunk, min(rates))
+        steps = [Fraction(chunk, rate) for rate in (*rates, fabric.scaleup)]
+        times = [*steps, startup, *([] if stages else [epoch])]
+        unit = Fraction(
+            gcd(*(t.numerator for t in times)),
+            lcm(*(t.denominator for t in times)),
+        )
+        cost = {0: 0, **{rate: int(Fraction(chunk, rate) / unit) for rate in rates}}
+        return cls(
+            -(-traffic.bytes // chunk),
+            np.vectorize(cost.__getitem__, otypes=[np.int64])(fabric.tx),
+            np.vectorize(cost.__getitem__, otypes=[np.int64])(fabric.rx),
+            fabric.node.near,
+            int(steps[-1] / unit),
+            int(startup / unit),
+            (1 if stages else max(1, fabric.nodes - 1)) if peers is None else peers,
+            0 if stages else int(epoch / unit),
+            unit,
+        )
+
+    @property
+    def nodes(self) -> int:
+        return len(self.send)
+
+    @property
+    def rails(self) -> int:
+        return self.send.shape[1]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs per server."""
+        return len(self.near)
+
+    @cached_property
+    def node_of(self) -> Ints:
+        """int64 [GPUs]"""
+        return np.arange(len(self.demand)) // self.gpus
+
+    @cached_property
+    def pairs(self) -> Ints:
+        """int64 [pairs, 2]: GPUs of different servers with something to send."""
+        across = self.node_of[:, None] != self.node_of
+        return np.argwhere(across & (self.demand > 0))
+
+    @cached_property
+    def inner(self) -> Ints:
+        """int64 [pairs, 2]: GPUs of one server with something to send."""
+        apart = ~np.eye(len(self.demand), dtype=np.bool_)
+        same = self.node_of[:, None] == self.node_of
+        return np.argwhere(apart & same & (self.demand > 0))
+
+    @cached_property
+    def owner(self) -> Ints:
+        """int64 [rails]: the GPU through which others reach a NIC."""
+        return np.argmax(self.near, axis=0)
+
+    @property
+    def starts(self) -> int:
+        """Epochs that a start-up takes; 0 with stages."""
+        return self.startup // self.epoch if self.epoch else 0
+
+
+class Timetable(NamedTuple):
+    """Who moves how many chunks in which period.
+
+    wire    int64 [periods, pairs, rails]
+    give    int64 [periods, GPUs, rails]: from a GPU to the owner of a rail of its server
+    take    int64 [periods, GPUs, rails]: from the owner of a rail to a GPU of its server
+    local   int64 [periods, inner pairs]
+    start   int64 [periods, nodes, nodes, rails]: start-ups that begin; epochs only
+    """
+
+    wire: Ints
+    give: Ints
+    take: Ints
+    local: Ints
+    start: Ints
+
+
+def empty(exchange: ChunkExchange, periods: int) -> Timetable:
+    """A timetable of nothing."""
+    gpus, rails, n = len(exchange.demand), exchange.rails, exchange.nodes
+    shapes = (
+        (len(exchange.pairs), rails),
+        (gpus, rails),
+        (gpus, rails),
+        (len(exchange.inner),),
+        (n, n, rails),
+    )
+    return Timetable(*(np.zeros((periods, *shape), np.int64) for shape in shapes))
+
+
+def lengths(exchange: ChunkExchange, table: Timetable) -> list[int]:
+    """How long each period is, after everything about the timetable is checked: every chunk makes
+    its hops in order, and no NIC has more peers than it may.
+    """
+    _check_carried(exchange, table)
+    found = []
+    for p in range(len(table.wire)):
+        sent, got, out, into = _loads(exchange, table, p)
+        moved = max(int(out.max()), int(into.max())) * exchange.inside
+        wired = max(int((sent * exchange.send).max()), int((got * exchange.recv).max()))
+        if not exchange.epoch:
+            found.append(max(moved, wired + exchange.startup * bool(sent.any())))
+            continue
+        _check_started(exchange, table, p)
+        if max(moved, wired) > exchange.epoch:
+            raise CheckFailed(f"epoch {p} moves more than it can carry")
+        found.append(exchange.epoch)
+    if exchange.epoch:
+        used = np.zeros(len(found), np.bool_)
+        for column in table:
+            used |= column.reshape(len(found), -1).any(axis=1) if column.size else False
+        found = found[: int(np.flatnonzero(used).max(initial=-1)) + 1]
+    return found
+
+
+def _loads(exchange: ChunkExchange, table: Timetable, p: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Chunks that NICs send and receive, [nodes, rails], and that scale-up ports of GPUs put out
+    and take in, [GPUs], in period p.
+    """
+    n, gpus = exchange.nodes, exchange.gpus
+    between = np.zeros((n, n, exchange.rails), np.int64)
+    source, target = exchange.node_of[exchange.pairs.T]
+    np.add.at(between, (source, target), table.wire[p])
+    if ((between > 0).sum(axis=0) > exchange.peers).any() or (
+        (between > 0).sum(axis=1) > exchange.peers
+    ).any():
+        raise CheckFailed(f"period {p}: a NIC has more than {exchange.peers} peers")
+    sent, got = between.sum(axis=1), between.sum(axis=0)
+    if (sent[exchange.send == 0]).any() or (got[exchange.recv == 0]).any():
+        raise CheckFailed(f"period {p}: a dead NIC carries chunks")
+    out = table.give[p].sum(axis=1)
+    into = table.take[p].sum(axis=1)
+    holder = exchange.node_of[:, None] * gpus + exchange.owner
+    np.add.at(into, holder, table.give[p])
+    np.add.at(out, holder, table.take[p])
+    np.add.at(out, exchange.inner[:, 0], table.local[p])
+    np.add.at(into, exchange.inner[:, 1], table.local[p])
+    return sent, got, out, into
+
+
+def _check_carried(exchange: ChunkExchange, table: Timetable) -> None:
+    """Every chunk on its way, each hop after the one before."""
+    if any(column.size and column.min() < 0 for column in table):
+        raise CheckFailed("a timetable moves less than nothing")
+    asked = exchange.demand[tuple(exchange.pairs.T)]
+    stays = exchange.demand[tuple(exchange.inner.T)]
+    if (table.wire.sum(axis=(0, 2)) != asked).any() or (table.local.sum(axis=0) != stays).any():
+        raise CheckFailed("a timetable does not carry the demand")
+    near = np.tile(exchange.near, (exchange.nodes, 1))
+    for hop, end in ((table.give, 0), (table.take, 1)):
+        wired = np.zeros_like(hop)
+        at: Any = (slice(None), exchange.pairs[:, end])
+        np.add.at(wired, at, table.wire)
+        wired[:, near] = 0
+        first, then = (hop, wired) if end == 0 else (wired, hop)
+        ready = first.cumsum(axis=0)
+        if not exchange.epoch:
+            ready = np.concatenate([np.zeros_like(ready[:1]), ready[:-1]])
+        if (then.cumsum(axis=0) > ready).any() or (hop.sum(axis=0) != wired.sum(axis=0)).any():
+            raise CheckFailed("a timetable sends chunks on before they are there")
+
+
+def _check_started(exchange: ChunkExchange, table: Timetable, p: int) -> None:
+    """Chunks go where a start-up is over, and nowhere from a NIC that is in one."""
+    busy = exchange.starts
+    if not busy:
+        return
+    n = exchange.nodes
+    between = np.zeros((n, n, exchange.rails), np.int64)
+    source, target = exchange.node_of[exchange.pairs.T]
+    np.add.at(between, (source, target), table.wire[p])
+    running = table.start[max(0, p - busy + 1) : p + 1].sum(axis=(0, 2))
+    begun = table.start[: max(0, p - busy + 1)].sum(axis=0)
+    if (
+        (running > 1).any()
+        or ((running > 0) & (between.sum(axis=1) > 0)).any()
+        or ((between > 0) & (begun == 0)).any()
+    ):
+        raise CheckFailed(f"epoch {p}: a NIC sends before its start-up is over, or has two at once")
+
+
+class Witnessed(NamedTuple):
+    """A lower bound in units of the exchange, and the lines that show it (JSON values)."""
+
+    value: int
+    witness: dict[str, object]
+
+
+def bound(exchange: ChunkExchange) -> Witnessed:
+    """The best bound of lines: what a server sends or receives over its NICs, with the start-ups
+    that its peers cost, or what a GPU moves over its own NICs and its scale-up port.  With stages
+    one server can show how long they are and another how many.
+    """
+    wire, node, side = busiest_line(exchange)
+    witness: dict[str, object] = {"kind": "lines", "node": node, "side": side}
+    if not exchange.epoch:
+        count, other, its = fewest_stages(exchange)
+        wire += exchange.startup * count
+        witness |= {"stages": count, "stages_node": other, "stages_side": its}
+    ported = max(_ported(exchange), key=lambda line: line[0])
+    if ported[0] > wire:
+        return Witnessed(ported[0], {"kind": "port", "gpu": ported[1], "side": ported[2]})
+    return Witnessed(wire, witness)
+
+
+def _lines(exchange: ChunkExchange) -> Iterator[tuple[str, int, list[int], Ints]]:
+    """(side, server, what a chunk takes on each living NIC, chunks by peer)."""
+    between = np.zeros((exchange.nodes, exchange.nodes), np.int64)
+    source, target = exchange.node_of[exchange.pairs.T]
+    np.add.at(between, (source, target), exchange.demand[tuple(exchange.pairs.T)])
+    for side, times, rows in (
+        ("send", exchange.send, between),
+        ("recv", exchange.recv, between.T),
+    ):
+        for node in range(exchange.nodes):
+            alive = [int(t) for t in times[node] if t]
+            if rows[node].any() and not alive:
+                raise Infeasible(f"server {node} can't {side}: all its NICs are dead")
+            yield side, node, alive, rows[node]
+
+
+def busiest_line(exchange: ChunkExchange) -> tuple[int, int, str]:
+    """(time, server, side): what the NICs of a server need at least, in stages without the
+    start-ups.
+    """
+    return max(
+        (
+            (_wired(exchange, alive, int(row.sum()), int((row > 0).sum()), side), node, side)
+            for side, node, alive, row in _lines(exchange)
+        ),
+        key=lambda line: line[0],
+    )
+
+
+def fewest_stages(exchange: ChunkExchange) -> tuple[int, int, str]:
+    """(stages, server, side): a server with so many peers needs so many stages."""
+    return max(
+        (
+            (-(-int((row > 0).sum()) // max(1, len(alive) * exchange.peers)), node, side)
+            for side, node, alive, row in _lines(exchange)
+        ),
+        key=lambda line: line[0],
+    )
+
+
+def _wired(exchange: ChunkExchange, times: list[int], chunks: int, peers: int, side: str) -> int:
+    """The least time in which NICs that take `times` per chunk move so many chunks; in epochs, with
+    a start-up on some NIC for each peer.
+    """
+    if not chunks:
+        return 0
+    if not exchange.epoch:
+        return _least(times, chunks)
+    each = [exchange.epoch // t for t in times]
+    lost = min(each) * exchange.starts * peers if side == "send" else 0
+    return -(-(chunks + lost) // sum(each)) * exchange.epoch
+
+
+def _least(times: list[int], chunks: int) -> int:
+    """The least time in which ports that take `times` per chunk move so many, whole ones."""
+    low, high = 0, min(times) * chunks
+    while low < high:
+        middle = (low + high) // 2
+        if sum(middle // t for t in times) >= chunks:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _ported(exchange: ChunkExchange) -> list[tuple[int, int, str]]:
+    """(time, GPU, side): every chunk of a GPU leaves it over a NIC that it is near or over its
+    scale-up port, and comes in the same way.
+    """
+    found = []
+    counted = exchange.demand.copy()
+    np.fill_diagonal(counted, 0)
+    for side, times, chunks in (
+        ("send", exchange.send, counted.sum(axis=1)),
+        ("recv", exchange.recv, counted.sum(axis=0)),
+    ):
+        for gpu, count in enumerate(chunks.tolist()):
+            node, place = divmod(gpu, exchange.gpus)
+            ways = [int(t) for t in times[node, exchange.near[place]] if t] + [exchange.inside]
+            least = _least(ways, count) if count else 0
+            epoch = exchange.epoch or 1
+            found.append((-(-least // epoch) * epoch, gpu, side))
+    return found

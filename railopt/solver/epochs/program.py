@@ -1,0 +1,328 @@
+"""The time-expanded program of an exchange, as rows over whole numbers.
+
+columns   wire[p, pair, rail], give[p, GPU, rail], take[p, GPU, rail], local[p, inner pair]:
+          chunks, as in a `Timetable`; link[p, source, target, rail]: 0 or 1, the NIC sends there
+stages    length[p]; wired[p]: 0 or 1, the stage has bytes on the wire; beats[p]: chunks of its
+          busiest NIC, where all NICs take the same time.  minimise the lengths
+epochs    start[p, source, target, rail]: 0 or 1; used[p]: 0 or 1.  minimise the epochs used
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from railopt.base.arrays import Ints
+from railopt.base.errors import InputError
+from railopt.solver.epochs.exchange import (
+    ChunkExchange,
+    Timetable,
+    busiest_line,
+    empty,
+    fewest_stages,
+)
+
+Term = tuple[Any, int]
+"""A column and its factor."""
+FREE = 1 << 50
+"""Of a row that has no upper end."""
+MAX_COLUMNS = 100_000
+"""Of a program: with twice as many CP-SAT passes the memory of its process (see `processes`)."""
+
+
+class WholeProgram(NamedTuple):
+    """min cost . v where row_low <= A v <= row_high and 0 <= v <= high, v whole; all int64.
+
+    rows, columns, values [entries]: A by entry; hint [columns]: values to start from, or none
+    """
+
+    cost: Ints
+    high: Ints
+    rows: Ints
+    columns: Ints
+    values: Ints
+    row_low: Ints
+    row_high: Ints
+    hint: Ints
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """As a plain `.npz`, for the process that solves it."""
+        arrays: dict[str, Any] = self._asdict()
+        np.savez(path, **arrays)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> WholeProgram:
+        with np.load(path, allow_pickle=False) as data:
+            return cls(*(data[name] for name in cls._fields))
+
+
+class EpochColumns(NamedTuple):
+    """The numbers of the program's columns, by what they stand for; -1 where there is none."""
+
+    table: Timetable
+    link: Ints
+    length: Ints
+    wired: Ints
+    beats: Ints
+
+
+class _ProgramRows:
+    """The rows so far."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, int, int]] = []
+        self.low: list[int] = []
+        self.high: list[int] = []
+
+    def add(self, terms: Iterable[Term], low: int, high: int) -> None:
+        """low <= sum of factor * column <= high; columns of -1 are left out."""
+        row = len(self.low)
+        self.entries += [(row, int(column), int(factor)) for column, factor in terms if column >= 0]
+        self.low.append(low)
+        self.high.append(high)
+
+
+def columns_of(exchange: ChunkExchange, periods: int) -> int:
+    """How many columns the program of so many periods has."""
+    n, rails = exchange.nodes, exchange.rails
+    step = (
+        len(exchange.pairs) * rails
+        + 2 * len(exchange.demand) * rails
+        + len(exchange.inner)
+        + n * n * rails * (2 if exchange.starts else 1)
+        + 2
+    )
+    return int(step * periods)
+
+
+def check_size(exchange: ChunkExchange, periods: int) -> None:
+    """Refuse a program that is too large, before it is built."""
+    size = columns_of(exchange, periods)
+    if size > MAX_COLUMNS:
+        fewer = "larger chunks or fewer GPUs" if exchange.epoch else "fewer GPUs"
+        raise InputError(
+            f"a program of {size} variables or more ({len(exchange.pairs)} pairs x "
+            f"{exchange.rails} rails, {periods} periods): too large for memory, at most "
+            f"{MAX_COLUMNS}; use {fewer}"
+        )
+
+
+def build(
+    exchange: ChunkExchange, periods: int, most: int, hint: Timetable | None = None
+) -> tuple[WholeProgram, EpochColumns]:
+    """The program of at most so many periods whose value is at most `most`.
+
+    With stages the first period and the last have no bytes on the wire.
+    """
+    check_size(exchange, periods)
+    columns, high = _columns(exchange, periods, most)
+    rows = _ProgramRows()
+    _carried(exchange, columns, rows)
+    _loaded(exchange, columns, rows)
+    if exchange.epoch:
+        _started(exchange, columns, rows)
+    else:
+        _known(exchange, columns, rows)
+    for first, then in zip(columns.wired[:-1], columns.wired[1:], strict=True):
+        if first >= 0 and then >= 0:
+            rows.add([(first, 1), (then, -1)], 0, FREE)
+    cost = np.zeros(len(high), np.int64)
+    cost[columns.wired if exchange.epoch else columns.length] = 1
+    unit = exchange.epoch or 1
+    rows.add([(column, 1) for column in np.flatnonzero(cost)], 0, most // unit)
+    row, column, value = np.array(rows.entries, np.int64).reshape(-1, 3).T
+    program = WholeProgram(
+        cost,
+        high,
+        row,
+        column,
+        value,
+        np.array(rows.low),
+        np.array(rows.high),
+        np.empty(0, np.int64),
+    )
+    return program._replace(hint=_hinted(exchange, columns, hint, len(high))), columns
+
+
+def read_back(exchange: ChunkExchange, columns: EpochColumns, values: Ints) -> Timetable:
+    """The timetable that values of the columns stand for."""
+    values = np.append(values, 0)  # columns of -1 are 0
+    return Timetable(*(values[part] for part in columns.table))
+
+
+def _columns(exchange: ChunkExchange, periods: int, most: int) -> tuple[EpochColumns, Ints]:
+    """The columns, and the largest value of each."""
+    staged, highs = not exchange.epoch, list[int]()
+    shape = empty(exchange, periods)
+    n, rails = exchange.nodes, exchange.rails
+    source, target = exchange.node_of[exchange.pairs.T]
+    alive = (exchange.send[source] > 0) & (exchange.recv[target] > 0)
+    asked = exchange.demand[tuple(exchange.pairs.T)]
+    far = ~np.tile(exchange.near, (n, 1))
+    leaves, comes = (
+        np.bincount(exchange.pairs[:, end], asked, len(exchange.demand)).astype(np.int64)
+        for end in (0, 1)
+    )
+    talks = np.zeros((n, n, rails), np.bool_)
+    np.logical_or.at(talks, (source, target), alive)
+    stays = exchange.demand[tuple(exchange.inner.T)]
+
+    def numbered(like: Ints, most_of: Any, where: Any) -> Ints:
+        """Number the columns of `like` [periods, ...] that are `where`."""
+        where = np.broadcast_to(where, like.shape)
+        found = np.full(like.shape, -1, np.int64)
+        found[where] = len(highs) + np.arange(int(where.sum()))
+        highs.extend(np.broadcast_to(most_of, like.shape)[where].tolist())
+        return found
+
+    inner = np.arange(periods)
+    wires = (inner > 0) & (inner < periods - 1) if staged else inner >= 0
+    table = Timetable(
+        numbered(shape.wire, asked[:, None], alive & wires[:, None, None]),
+        numbered(shape.give, leaves[:, None], far & (leaves > 0)[:, None]),
+        numbered(shape.take, comes[:, None], far & (comes > 0)[:, None]),
+        numbered(shape.local, stays, True),
+        numbered(shape.start, 1, talks if exchange.starts else False),
+    )
+    limited = exchange.peers < n - 1 or staged
+    link = numbered(shape.start, 1, talks & wires[:, None, None, None] & limited)
+    length = numbered(inner, most, staged)
+    wired = numbered(inner, 1, wires)
+    beats = numbered(inner, int(asked.sum()), wires & bool(staged and _beat(exchange)))
+    return EpochColumns(table, link, length, wired, beats), np.array(highs, np.int64)
+
+
+def _carried(exchange: ChunkExchange, columns: EpochColumns, rows: _ProgramRows) -> None:
+    """Every chunk goes, and each hop comes after the one before."""
+    table, periods = columns.table, len(columns.wired)
+    for pair, (g, h) in enumerate(exchange.pairs.tolist()):
+        asked = int(exchange.demand[g, h])
+        rows.add([(c, 1) for c in table.wire[:, pair].flat], asked, asked)
+    for pair, (g, h) in enumerate(exchange.inner.tolist()):
+        asked = int(exchange.demand[g, h])
+        rows.add([(c, 1) for c in table.local[:, pair]], asked, asked)
+    lag = 0 if exchange.epoch else 1
+    for hop, end in ((table.give, 0), (table.take, 1)):
+        for gpu, rail in np.argwhere(hop[0] >= 0).tolist():
+            wire = table.wire[:, exchange.pairs[:, end] == gpu, rail]
+            first, then = (hop[:, gpu, rail, None], wire)
+            if end:
+                first, then = then, first
+            for p in range(periods):
+                ready: list[Term] = [(c, 1) for c in first[: max(0, p + 1 - lag)].flat]
+                gone: list[Term] = [(c, -1) for c in then[: p + 1].flat]
+                rows.add([*ready, *gone], 0, FREE)
+            rows.add([*((c, 1) for c in first.flat), *((c, -1) for c in then.flat)], 0, 0)
+
+
+def _loaded(exchange: ChunkExchange, columns: EpochColumns, rows: _ProgramRows) -> None:
+    """What NICs and scale-up ports carry in a period, and whom they talk to."""
+    table, epoch = columns.table, exchange.epoch
+    source, target = exchange.node_of[exchange.pairs.T]
+    holder = exchange.node_of[:, None] * exchange.gpus + exchange.owner
+    for p in range(len(columns.wired)):
+        for times, ends in ((exchange.send, source), (exchange.recv, target)):
+            for node, rail in np.argwhere(times).tolist():
+                carried = [(c, times[node, rail]) for c in table.wire[p, ends == node, rail]]
+                _fits(exchange, columns, rows, p, carried, True)
+                links = columns.link[p, node] if ends is source else columns.link[p, :, node]
+                met = [(c, 1) for c in links[:, rail] if c >= 0]
+                if met:
+                    rows.add(met, 0, exchange.peers)
+        for i, j, rail in np.argwhere(columns.link[p] >= 0).tolist():
+            wire = table.wire[p, (source == i) & (target == j), rail]
+            sent = int(
+                exchange.demand[tuple(exchange.pairs[(source == i) & (target == j)].T)].sum()
+            )
+            if epoch:
+                sent = min(sent, epoch // int(exchange.send[i, rail]))
+            rows.add([*((c, -1) for c in wire), (columns.link[p, i, j, rail], sent)], 0, FREE)
+            rows.add([(columns.wired[p], 1), (columns.link[p, i, j, rail], -1)], 0, FREE)
+        for gpu in range(len(exchange.demand)):
+            held = holder == gpu
+            there = exchange.inner == gpu
+            out = (*table.give[p, gpu], *table.take[p][held], *table.local[p, there[:, 0]])
+            into = (*table.take[p, gpu], *table.give[p][held], *table.local[p, there[:, 1]])
+            for moved in (out, into):
+                _fits(exchange, columns, rows, p, [(c, exchange.inside) for c in moved], False)
+
+
+def _fits(
+    exchange: ChunkExchange,
+    columns: EpochColumns,
+    rows: _ProgramRows,
+    p: int,
+    load: list[Term],
+    wire: bool,
+) -> None:
+    """A port's load fits period p, with its start-up where it is on the wire."""
+    if not any(column >= 0 for column, _ in load):
+        return
+    most = exchange.epoch
+    against = [(column, -factor) for column, factor in load]
+    if most:
+        rows.add([*against, (columns.wired[p], most)], 0, FREE)
+        return
+    if wire and columns.beats[p] >= 0:
+        rows.add([*((c, -1) for c, _ in load), (columns.beats[p], 1)], 0, FREE)
+        return
+    begun = [(columns.wired[p], -exchange.startup)] if wire else []
+    rows.add([*against, *begun, (columns.length[p], 1)], 0, FREE)
+
+
+def _beat(exchange: ChunkExchange) -> int:
+    """What a chunk takes on every living NIC; 0 where they differ."""
+    times = {int(t) for t in (*exchange.send.flat, *exchange.recv.flat) if t}
+    return times.pop() if len(times) == 1 else 0
+
+
+def _known(exchange: ChunkExchange, columns: EpochColumns, rows: _ProgramRows) -> None:
+    """In stages: how many there are at least, and how many beats they have together.  Both follow
+    from the other rows, but not from their relaxation.
+    """
+    rows.add([(c, 1) for c in columns.wired], fewest_stages(exchange)[0], FREE)
+    beat = _beat(exchange)
+    if not beat:
+        return
+    rows.add([(c, 1) for c in columns.beats], busiest_line(exchange)[0] // beat, FREE)
+    for p in np.flatnonzero(columns.beats >= 0):
+        paid = [(columns.wired[p], -exchange.startup), (columns.beats[p], -beat)]
+        rows.add([(columns.length[p], 1), *paid], 0, FREE)
+
+
+def _started(exchange: ChunkExchange, columns: EpochColumns, rows: _ProgramRows) -> None:
+    """In epochs: a NIC sends where its start-up is over, and sends nothing in one."""
+    busy, table = exchange.starts, columns.table
+    if not busy:
+        return
+    source, target = exchange.node_of[exchange.pairs.T]
+    for p in range(len(columns.wired)):
+        recent = slice(max(0, p - busy + 1), p + 1)
+        for i, rail in np.argwhere(exchange.send).tolist():
+            most = exchange.epoch // int(exchange.send[i, rail])
+            running: list[Term] = [(c, most) for c in table.start[recent, i, :, rail].flat]
+            sent = [(c, 1) for c in table.wire[p, source == i, rail]]
+            rows.add([*running, *sent], 0, most)
+            rows.add(
+                [(columns.wired[p], 1), *((c, -1) for c in table.start[p, i, :, rail])], 0, FREE
+            )
+        for i, j, rail in np.argwhere(table.start[0] >= 0).tolist():
+            most = exchange.epoch // int(exchange.send[i, rail])
+            begun = [(c, most) for c in table.start[: max(0, p - busy + 1), i, j, rail]]
+            wire = table.wire[p, (source == i) & (target == j), rail]
+            rows.add([*begun, *((c, -1) for c in wire)], 0, FREE)
+
+
+def _hinted(
+    exchange: ChunkExchange, columns: EpochColumns, hint: Timetable | None, count: int
+) -> Ints:
+    """Values of the columns that a timetable of as many periods stands for."""
+    if hint is None or len(hint.wire) != len(columns.wired):
+        return np.empty(0, np.int64)
+    values = np.zeros(count, np.int64)
+    for part, said in zip(columns.table, hint, strict=True):
+        values[part[part >= 0]] = said[part >= 0]
+    return values

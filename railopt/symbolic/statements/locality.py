@@ -1,0 +1,358 @@
+"""T18: how good any rule can be that sees its own row, by trying every rule of a small range.
+
+A rule is what one sender does with b unit chunks for a node: how many of them go on each rail.  It
+sees b and the sender, not who else sends.  The adversary chooses senders and their chunks, N in
+all at most: another plan then has one chunk per NIC, so what it makes a rail receive is the ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from itertools import chain, combinations, combinations_with_replacement, permutations, product
+from math import comb
+
+from railopt.base.arrays import Ints
+from railopt.symbolic.result import Result, verdict
+from railopt.symbolic.search.oracle import Instance
+from railopt.symbolic.statements.granularity import (
+    any_size_instances,
+    equal_chunk_instances,
+    violations,
+)
+
+Row = tuple[int, ...]
+Rule = dict[int, Row]
+"""Of one sender: chunks -> how many go on each rail."""
+Matrix = dict[tuple[int, int], int]
+
+
+def deals(rails: int, chunks: int) -> Iterator[Row]:
+    """Every way to put so many chunks on rails."""
+    for chosen in combinations_with_replacement(range(rails), chunks):
+        yield tuple(chosen.count(n) for n in range(rails))
+
+
+def worst_load(rules: Sequence[Rule], rails: int) -> int:
+    """The most chunks that any rail receives, over all choices of senders with `rails` chunks in
+    all at most.
+    """
+    most = 0
+    for n in range(rails):
+        best = [0] * (rails + 1)  # by chunks spent
+        for rule in rules:
+            best = [
+                max(
+                    [
+                        best[spent],
+                        *(best[spent - b] + row[n] for b, row in rule.items() if b <= spent),
+                    ]
+                )
+                for spent in range(rails + 1)
+            ]
+        most = max(most, best[rails])
+    return most
+
+
+def lower(rails: int, senders: int) -> int:
+    """T18: what some traffic costs every rule, where another plan costs 1."""
+    return max(min(-(-senders * b // rails), rails // b) for b in range(1, rails + 1))
+
+
+def every_rule(quick: bool = False, *, more: int = 0) -> Result:
+    """T18: every rule for b chunks meets the bound, and one attains it; `more` asks for more than
+    the theorem says.
+    """
+    sizes = [(2, 3, 1), (3, 4, 1), (4, 3, 2), (3, 6, 1)]
+    sizes += [] if quick else [(3, 7, 1), (4, 4, 2), (4, 5, 2), (2, 9, 1), (4, 8, 1)]
+    failures = []
+    for rails, senders, b in sizes:
+        bound = min(-(-senders * b // rails), rails // b) + more
+        least = min(
+            worst_load([{b: row} for row in rows], rails)
+            for rows in combinations_with_replacement(list(deals(rails, b)), senders)
+        )
+        if least != bound:
+            failures.append(f"N = {rails}, {senders} senders of {b}: {least}, expected {bound}")
+    covered = ", ".join(f"{rails} {senders} {b}" for rails, senders, b in sizes)
+    assumed = ("a sender sees its chunks and not who else sends",)
+    return verdict("exhaustive", f"(N, senders, b) = {covered}: all rules", failures, assumed)
+
+
+# ---------------------------------------------------------------- one destination, exactly
+def nested(rails: int) -> list[Rule]:
+    """Every rule that puts a sender's chunks on rails in an order of its own."""
+    return [
+        {b: tuple(int(n in order[:b]) for n in range(rails)) for b in range(1, rails + 1)}
+        for order in permutations(range(rails))
+    ]
+
+
+def few(rails: int) -> list[Rule]:
+    """Every rule for one and for two chunks."""
+    return [{1: one, 2: two} for one in deals(rails, 1) for two in deals(rails, 2)]
+
+
+def some_rules(rules: Sequence[Rule], senders: int, rails: int, most: int) -> bool:
+    """Whether so many of these, repetitions allowed, leave no rail more than `most`; tries all."""
+
+    def extended(chosen: list[Rule], start: int) -> bool:
+        if len(chosen) == senders:
+            return True
+        return any(
+            worst_load([*chosen, rules[i]], rails) <= most and extended([*chosen, rules[i]], i)
+            for i in range(start, len(rules))
+        )
+
+    return extended([], 0)
+
+
+def one_destination(quick: bool = False, *, more: int = 0) -> Result:
+    """T18e: r (r + 1) senders, and `more`, keep the ratio r < N; one more does not."""
+    failures = []
+    known = [(2, 1), (3, 1), (3, 2), (4, 1), (4, 3), (5, 1), *(() if quick else [(4, 2), (5, 4)])]
+    for rails, r in known:
+        senders = r * (r + 1) + more
+        if not some_rules(nested(rails), senders, rails, r):
+            failures.append(f"N = {rails}, {senders} senders: no rule within {r}")
+        if lower(rails, senders + 1) <= r and some_rules(few(rails), senders + 1, rails, r):
+            failures.append(f"N = {rails}, {senders + 1} senders: a rule within {r}")
+    covered = ", ".join(f"{rails} {r}" for rails, r in known)
+    assumed = ("one destination", "unit chunks, the optimum is 1")
+    return verdict("exhaustive", f"(N, r) = {covered}: all rules", failures, assumed)
+
+
+# ---------------------------------------------------------------- rules that attain it
+def place(r: int, rails: int, own: int, n: int) -> int:
+    """When class `own` of r + 1 comes to rail n, counted from 1: its own rails upwards, then the
+    others downwards.
+    """
+    t = n // (r + 1) + 1
+    return t if n % (r + 1) == own else rails - r * t + (n - own) % (r + 1)
+
+
+def owners(quick: bool = False, *, more: int = 0) -> Result:
+    """T18b: r (r + 1) senders in classes of r; `more` puts as many more into a class."""
+    failures, most = [], 3 if quick else 5
+    for r, levels in product(range(1, most), range(1, most)):
+        rails = levels * (r + 1)
+        rules = []
+        for own in range(r + 1):
+            places = [place(r, rails, own, n) for n in range(rails)]
+            if sorted(places) != list(range(1, rails + 1)):
+                failures.append(f"r = {r}, N = {rails}: class {own} comes at {places}")
+            rule = {b: tuple(int(at <= b) for at in places) for b in range(1, rails + 1)}
+            rules += [rule] * (r + more)
+        if (found := worst_load(rules, rails)) > r:
+            failures.append(f"r = {r}, N = {rails}: {found} chunks on a rail")
+    assumed = ("unit chunks, of a node no more than it has rails",)
+    return verdict("exhaustive", f"r, N/(r+1) = 1..{most - 1}, all traffic", failures, assumed)
+
+
+def turns(quick: bool = False, *, policy: str = "rotate") -> Result:
+    """T18c for railopt's `rotate`: the chunks of each pair largest first, both sides, every J."""
+
+    def within_turns(loads: Ints, total: Ints, largest: Ints, partners: Ints, rails: int) -> Ints:
+        starts = -(-4 // rails)  # of four nodes, how many share a start at most
+        held: Ints = loads.max(axis=1) >= 0
+        for j in range(rails):
+            held &= (j + 1) * loads.max(axis=1) <= total + (j + 1) * j * starts * largest
+        return held
+
+    def largest_first(instance: Instance) -> Instance:
+        return tuple(sorted(instance, key=lambda chunk: (chunk[:2], -chunk[2])))
+
+    sized = any_size_instances(4, 2 if quick else 3, 2)
+    instances = [largest_first(each) for each in sized] + equal_chunk_instances(4, 1)
+    failures = [
+        line
+        for rails in (2, 3, 4)
+        for line in violations(instances, 4, rails, policy, within_turns)
+    ]
+    covered = f"M = 4, N = 2, 3, 4, {policy}, {len(instances)} instances"
+    return verdict("exhaustive", covered, failures, ("chunks of a pair go largest first",))
+
+
+def _loads(counts: Matrix, rails: int, on_rail: Callable[[int, int, int, int], int]) -> int:
+    """The most chunks of any NIC; `on_rail` says how many of q chunks from k to f rail n takes."""
+    loads: dict[tuple[str, int, int], int] = {}
+    for (k, f), q in counts.items():
+        for n in range(rails):
+            for end in (("send", k, n), ("recv", f, n)):
+                loads[end] = loads.get(end, 0) + on_rail(k, f, q, n)
+    return max(loads.values())
+
+
+def _optimum(counts: Matrix, rails: int) -> int:
+    """Of unit chunks: the largest row or column over N, rounded up (T8)."""
+    lines: dict[tuple[str, int], int] = {}
+    for (k, f), q in counts.items():
+        lines["send", k] = lines.get(("send", k), 0) + q
+        lines["recv", f] = lines.get(("recv", f), 0) + q
+    return -(-max(lines.values()) // rails)
+
+
+def _matrices(nodes: int, most: int) -> Iterator[Matrix]:
+    pairs = list(permutations(range(nodes), 2))
+    for counts in product(range(most + 1), repeat=len(pairs)):
+        if any(counts):
+            yield dict(zip(pairs, counts, strict=True))
+
+
+def three_nodes(quick: bool = False, *, both_ends: bool = True) -> Result:
+    """T18d: chunks for the next node from the first rail upwards, for the other one from the last
+    downwards; with `both_ends` False all go upwards.
+    """
+
+    def on_rail(k: int, f: int, q: int, n: int, rails: int) -> int:
+        upwards = (f - k) % 3 == 1 or not both_ends
+        return (q + (rails - 1 - n if upwards else n)) // rails
+
+    failures, most, count = [], 2 if quick else 4, 0
+    for rails, counts in product((2, 3) if quick else (2, 3, 4), _matrices(3, most)):
+        count += 1
+        found = _loads(counts, rails, lambda k, f, q, n, N=rails: on_rail(k, f, q, n, N))  # type: ignore[misc]
+        if found != (best := _optimum(counts, rails)):
+            failures.append(f"N = {rails}, {counts}: {found} against {best}")
+    covered = f"N = 2 to {3 if quick else 4}, 0..{most} chunks per pair ({count} matrices)"
+    return verdict("exhaustive", covered, failures, ("M = 3", "unit chunks"))
+
+
+# ---------------------------------------------------------------- dice
+def mean_largest(classes: Sequence[int], active: int) -> Fraction:
+    """The mean, over all choices of so many senders, of the largest number in one class."""
+    by_top: dict[tuple[int, int], int] = {(0, 0): 1}  # (chosen, largest) -> choices
+    for size in classes:
+        after: dict[tuple[int, int], int] = {}
+        for (chosen, top), number in by_top.items():
+            for here in range(min(size, active - chosen) + 1):
+                key = (chosen + here, max(top, here))
+                after[key] = after.get(key, 0) + number * comb(size, here)
+        by_top = after
+    every = comb(sum(classes), active)
+    return sum(
+        (
+            Fraction(top * number, every)
+            for (chosen, top), number in by_top.items()
+            if chosen == active
+        ),
+        Fraction(0),
+    )
+
+
+def balanced(senders: int, rails: int) -> Row:
+    """The most equal classes."""
+    return tuple((senders + n) // rails for n in range(rails))
+
+
+def dice_value(senders: int, rails: int) -> Fraction:
+    """T18f: the best expected ratio with shared dice, one chunk per sender, one destination."""
+    return max(
+        mean_largest(balanced(senders, rails), active) / -(-active // rails)
+        for active in range(1, senders + 1)
+    )
+
+
+def dice(quick: bool = False, *, least: Callable[[int, int], Row] = balanced) -> Result:
+    """T18f: against a random choice of senders, no split of the senders over rails has a smaller
+    mean than the most equal one, `least`.
+    """
+    failures, most, count = [], 6 if quick else 9, 0
+    for rails, senders in product((2, 3, 4), range(1, most + 1)):
+        for active in range(1, senders + 1):
+            best = mean_largest(least(senders, rails), active)
+            for classes in deals(rails, senders):
+                count += 1
+                if mean_largest(classes, active) < best:
+                    failures.append(f"{active} of {senders} senders: {classes} below {best}")
+    covered = f"N = 2, 3, 4, up to {most} senders ({count} splits and numbers of senders)"
+    return verdict("exhaustive", covered, failures, ("one chunk per sender", "one destination"))
+
+
+# ---------------------------------------------------------------- an integer per destination
+def words(quick: bool = False, *, more: int = 0) -> Result:
+    """T18g: on two rails Q words of a destination are enough for 2^Q senders, sender k going by bit
+    h of its number at word h, and for no more; `more` adds senders.
+    """
+    failures = []
+    for count in (1, 2) if quick else (1, 2, 3):
+        enough = 2**count + more
+        if not all(
+            any((k ^ j) >> h & 1 for h in range(count)) for k, j in combinations(range(enough), 2)
+        ):
+            failures.append(f"{count} words, {enough} senders: two always meet")
+        rows = list(product((0, 1), repeat=count))  # what a sender does at each word
+        failures += [
+            f"{count} words part {chosen}"
+            for chosen in (product(rows, repeat=2**count + 1) if count < 3 else ())
+            if not any(a == b for a, b in combinations(chosen, 2))
+        ]
+    covered = f"1 to {2 if quick else 3} words, all rules for one and two"
+    return verdict("exhaustive", covered, failures, ("N = 2", "one chunk per sender"))
+
+
+def numbers(quick: bool = False, *, received: bool = True) -> Result:
+    """T18h: senders number their chunks over a, receivers theirs over b, rail (a number, b number):
+    within max(a, b) of the optimum for N = a b; without the receivers' numbers it is not.
+    """
+    failures, count, most = [], 0, 2 if quick else 3
+    for (a, b), counts in product(((2, 2), (2, 3)), chain(_matrices(4, 1), _matrices(3, most))):
+        count += 1
+        sent, got = dict.fromkeys(range(4), 0), dict.fromkeys(range(4), 0)
+        loads: dict[tuple[str, int, int, int], int] = {}
+        for (k, f), q in counts.items():
+            for _ in range(q):
+                x, y = sent[k] % a, got[f] % b if received else 0
+                sent[k], got[f] = sent[k] + 1, got[f] + 1
+                for end in (("send", k, x, y), ("recv", f, x, y)):
+                    loads[end] = loads.get(end, 0) + 1
+        if max(loads.values()) > max(a, b) * _optimum(counts, a * b):
+            failures.append(f"{a} x {b}, {counts}: {max(loads.values())}")
+    covered = f"N = 4, 6, M = 3 with 0..{most} chunks per pair, M = 4 with 0..1 ({count} matrices)"
+    return verdict("exhaustive", covered, failures, ("equal chunks", "N = a b"))
+
+
+PATHS: tuple[tuple[tuple[int, int], ...], ...] = (
+    ((0, 5), (1, 5), (1, 6), (2, 6), (2, 8), (3, 8), (3, 7), (4, 7)),
+    ((0, 5), (1, 5), (1, 6), (4, 6), (4, 7), (3, 7), (3, 8), (2, 8)),
+)
+"""Two paths of unit chunks, senders 0 to 4 and receivers 5 to 8.  Sender 3 has the same row in
+both, and its destinations the same columns, but the path runs through it the other way."""
+
+
+def columns(quick: bool = False, *, see: bool = False) -> Result:
+    """T18i: no rule keeps both PATHS at one chunk per NIC that sees of a sender its row and the
+    columns of its destinations; with `see` it sees everything.
+    """
+
+    def views(path: tuple[tuple[int, int], ...], rails: Row) -> dict[object, tuple[Row, ...]]:
+        """What each sender sees -> what it does."""
+        seen: dict[object, tuple[Row, ...]] = {}
+        for k in range(5):
+            mine = [f for sender, f in path if sender == k]
+            column = [(f, tuple(sorted(j for j, g in path if g == f))) for f in mine]
+            view = (k, tuple(sorted(column)), path if see else ())
+            seen[view] = tuple(
+                sorted((f, n) for (j, f), n in zip(path, rails, strict=True) if j == k)
+            )
+        return seen
+
+    def good(path: tuple[tuple[int, int], ...], rails: Row) -> bool:
+        chunks = list(zip(path, rails, strict=True))
+        ends = [(side, ends[side], n) for ends, n in chunks for side in (0, 1)]
+        return len(set(ends)) == len(ends)
+
+    plans = [
+        [views(path, rails) for rails in product((0, 1), repeat=len(path)) if good(path, rails)]
+        for path in PATHS
+    ]
+    failures = [
+        f"a rule keeps both: {one}"
+        for one, other in product(*plans)
+        if all(other.get(view, act) == act for view, act in one.items())
+    ]
+    if not all(plans):
+        failures.append("a path has no plan of one chunk per NIC")
+    return verdict(
+        "exhaustive", "9 nodes, N = 2: all plans of two paths", failures, ("N = 2", "one round")
+    )

@@ -1,0 +1,88 @@
+"""The best schedule of a small all-to-all, and the kinds beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from railopt import Fabric, Traffic
+from railopt.answers.optimum import best_schedule
+from railopt.base.errors import CheckFailed, InputError
+from railopt.solver.epochs.best import one_by_one, paced
+from railopt.solver.epochs.exchange import ChunkExchange, bound, lengths
+from railopt.solver.epochs.lists import in_epochs
+
+Cli = Callable[..., Any]
+
+
+def exchange(startup: Fraction = Fraction(1, 10**6), **more: Any) -> tuple[Fabric, ChunkExchange]:
+    """Three servers x 1 GPU; server 0 sends 5 chunks to 1 and 3 to 2, of 50 kB: 1 us each.  In two
+    stages they take 9 us or more, in three 8.
+    """
+    fabric = Fabric.uniform(3, 1)
+    matrix = np.array([[0, 5, 3], [4, 0, 2], [1, 3, 0]]) * 50_000
+    traffic = Traffic.from_matrix(matrix, fabric)
+    return fabric, ChunkExchange.of(fabric, traffic, 50_000, startup, **more)
+
+
+@pytest.mark.parametrize(("startup", "best_us", "stages"), [("1/2", "19/2", 3), ("2", "13", 2)])
+def test_stages_are_weighed_against_their_start_ups(
+    startup: str, best_us: str, stages: int
+) -> None:
+    fabric, asked = exchange(Fraction(startup) / 10**6)
+    found = best_schedule(fabric, asked, limit_s=60)
+    assert bound(asked).value * asked.unit == (8 + 2 * Fraction(startup)) / 10**6
+    assert found.found.bracket.value == Fraction(best_us) / 10**6
+    assert str(found.found.bracket.status) == "claimed"
+    assert found.stages == stages
+    assert found.kinds["spreadout"].time == (9 + 2 * Fraction(startup)) / 10**6
+    assert all(found.distance(kind) >= 0 for kind in found.kinds)
+
+
+def test_without_stages_a_nic_pays_for_each_server_that_it_sends_to() -> None:
+    _, asked = exchange(Fraction(2, 10**6), stages=False)
+    assert bound(asked).value * asked.unit == Fraction(8 + 2 * 2, 10**6)
+    made = in_epochs(asked, asked.demand[tuple(asked.pairs.T)][:, None])
+    assert len(lengths(asked, made)) >= 12
+    late = made._replace(start=np.roll(made.start, 1, axis=0))
+    with pytest.raises(CheckFailed, match="before its start-up is over"):
+        lengths(asked, late)
+
+
+def test_a_timetable_is_checked() -> None:
+    _, asked = exchange()
+    good = one_by_one(asked)
+    assert sum(lengths(asked, good)) >= bound(asked).value
+    with pytest.raises(CheckFailed, match="does not carry the demand"):
+        lengths(asked, good._replace(wire=good.wire * 2))
+    at_once = paced(asked, good.wire.sum(axis=0, keepdims=True))
+    with pytest.raises(CheckFailed, match="more than 1 peers"):
+        lengths(asked, at_once)
+
+
+def test_epochs_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(InputError, match="does not divide into epochs of 1us"):
+        exchange(Fraction(3, 2 * 10**6), stages=False)
+
+
+def test_on_the_command_line(railopt_cli: Cli, tmp_path: Path) -> None:
+    matrix = np.array([[0, 2, 1], [1, 0, 2], [2, 1, 0]]) * 262_144
+    np.savetxt(tmp_path / "m.csv", matrix, fmt="%d", delimiter=",")
+    words = ("schedule", tmp_path / "m.csv", "--nodes", 3, "--rails", 1, "--optimum")
+    ran = railopt_cli(*words, "--json")
+    data = json.loads(ran.out)
+    assert (ran.code, data["optimum"], data["stages"]) == (0, "known", 2)
+    assert Fraction(data["value"]) == 3 * Fraction(262_144, 50 * 10**9) + Fraction(14, 10**7)
+    table = railopt_cli(*words, "--startup", "0").out
+    assert "optimum known" in table
+    assert "spreadout" in table
+    large = railopt_cli("schedule", "uniform", "--nodes", 16, "--optimum")
+    assert large.code == 1
+    assert "variables or more (15360 pairs x 8 rails, 4 periods): too large" in large.err
+    assert railopt_cli(*words, "--epoch", "5us").code == 1
