@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, NoReturn
 from railopt.base.arrays import check_targets, kind_of
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS, Rows, lines, pick, render
-from railopt.base.units import MAX_CHARACTERS, format_time, parse_integer
+from railopt.base.units import MAX_CHARACTERS, parse_integer
 from railopt.cli.parsing import screen, wrapped
 from railopt.model import workloads
-from railopt.model.background import background_from, both_bound, left_by, rates_of, together
+from railopt.model.background import Background, background_from, left_by
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
 from railopt.model.plan import Plan
 from railopt.model.running import PREFIX, running_job
@@ -96,51 +96,36 @@ def add_fabric_arguments(parser: argparse.ArgumentParser, *, nic_per_gpu: bool =
     )
 
 
-def add_background_argument(parser: argparse.ArgumentParser) -> None:
-    """--background."""
+def add_background_argument(parser: argparse.ArgumentParser, plans: str = "a saved plan, ") -> None:
+    """--background; without `plans` rates of NICs alone."""
     parser.add_argument(
         "--background",
-        metavar="PLAN|LOAD",
-        help="what the NICs carry at the same time: a saved plan, "
+        metavar="PLAN|LOAD" if plans else "LOAD",
+        help=f"what the NICs carry at the same time: {plans}"
         "allreduce:size=1GiB,time=20ms,rails=0+1, or rates of NICs as in a fabric's .toml",
     )
 
 
-def beside(args: argparse.Namespace, fabric: Fabric, demand: Traffic | Tokens) -> Fabric:
-    """What --background leaves of the fabric; says what it is."""
-    if args.background is None:
+def background_of(args: argparse.Namespace, fabric: Fabric) -> Background | Plan | None:
+    """What --background names."""
+    return None if args.background is None else background_from(args.background, fabric)
+
+
+def left_of(args: argparse.Namespace, fabric: Fabric, load: Background | Plan | None) -> Fabric:
+    """What rates of NICs leave of the fabric, and a sentence that says so."""
+    if load is None:
         return fabric
-    other = background_from(args.background, fabric)
-    load = rates_of(fabric, other, demand.chunks("flow")) if isinstance(other, Plan) else other
+    if isinstance(load, Plan):
+        raise InputError(
+            f"--background {printable(args.background)}: a plan, beside which plan and simulate "
+            f"plan; expected rates of NICs or an all-reduce"
+        )
     try:
         left = left_by(fabric, load)
     except InputError as error:
         raise InputError(f"--background {printable(args.background)}: {error}") from error
-    share = min(
-        Fraction(int(have), int(whole))
-        for now, healthy in ((left.tx, fabric.tx), (left.rx, fabric.rx))
-        for have, whole in zip(now.flat, healthy.flat, strict=True)
-        if whole
-    )
-    note(
-        f"times are on what {args.background} leaves of the NICs, at least {float(share):.1%} of "
-        f"each"
-    )
+    note(f"times are on what {args.background} leaves of the NICs")
     return left
-
-
-def say_both(args: argparse.Namespace, fabric: Fabric, plan: Plan) -> None:
-    """Beside a background that is a plan: when both are done, and before when no plan and it
-    are.
-    """
-    if args.background is None or kind_of(args.background) != "plan":
-        return
-    other = Plan.read(args.background)
-    both, bound = together(plan, other, fabric).makespan, both_bound(fabric, other, plan.chunks)
-    note(
-        f"this plan and {args.background} are both done after {format_time(both)}, no plan and it "
-        f"before {format_time(bound)}"
-    )
 
 
 def add_trace_arguments(parser: argparse.ArgumentParser) -> None:

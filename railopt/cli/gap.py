@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--figure", metavar="FILE", help=f"draw gap against chunk size: {common.FORMATS_HELP}"
     )
     common.add_figure_arguments(parser)
-    common.add_background_argument(parser)
+    common.add_background_argument(parser, plans="")
     common.add_output_arguments(parser)
     common.add_fabric_arguments(parser)
 
@@ -211,12 +211,13 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
         yield from file_gaps(args.traffic, limit_s=limit_s, seed=seed, report=show)
         return
     fabric = common.fabric_from(args)
+    left = common.left_of(args, fabric, common.background_of(args, fabric))
     stage("traffic")
     demands = common.one_figure(common.demands_from(args.traffic[0], fabric), args)
     for name, demand in demands.items():
         label, ending = (name, f"-{name}") if len(demands) > 1 else ("", "")
         for row in policy_gaps(
-            common.beside(args, fabric, demand),
+            left,
             demand,
             common.listed(args.policy, "--policy") or DEFAULT_POLICIES,
             common.listed(args.chunk, "--chunk") or DEFAULT_SIZES,

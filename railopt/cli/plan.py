@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
+from typing import Any
 
 from railopt.answers.gap import gap
 from railopt.base.arrays import check_suffix, check_targets
-from railopt.base.units import duration, percent, size
+from railopt.base.units import duration, format_time, percent, size
 from railopt.cli import common
+from railopt.model.background import beside, both_bound, together
+from railopt.model.plan import Plan
 from railopt.policies import KNOWN, plan
 from railopt.policies.spilling import SCALE_UP
 from railopt.symbolic.applies import warnings_for
@@ -54,8 +58,15 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.output, force=args.force)
     fabric = common.fabric_from(args)
     demand = common.demand_from(args.traffic, fabric)
-    chunks, left = demand.chunks(args.chunk), common.beside(args, fabric, demand)
-    made = plan(left, chunks, args.policy, seed=args.seed, scale_up=args.scale_up)
+    chunks, other = demand.chunks(args.chunk), common.background_of(args, fabric)
+    options = {"seed": args.seed, "scale_up": args.scale_up}
+    both: dict[str, Any] = {}
+    if isinstance(other, Plan):
+        made = beside(fabric, other, chunks, partial(plan, policy=args.policy, **options))
+        times = together(made, other, fabric).makespan, both_bound(fabric, other, chunks)
+        both = dict(zip(("both", "both_bound"), times, strict=True))
+    else:
+        made = plan(common.left_of(args, fabric, other), chunks, args.policy, **options)
     if args.output:
         made.save(args.output, force=args.force)
     report = gap(made, limit_s=0)
@@ -66,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             "scaleup_time": made.scaleup_time,
             "time_with_scaleup": made.time_with_scaleup,
         }
-        common.print_json({**report.as_dict(), **node, "output": args.output})
+        common.print_json({**report.as_dict(), **node, **both, "output": args.output})
     else:
         cells = {
             "policy": made.policy,
@@ -84,8 +95,12 @@ def run(args: argparse.Namespace) -> int:
         if args.scale_up == "in-time":
             cells["time with scale-up"] = duration(made.time_with_scaleup)
         common.output_of(args).table(list(cells), [list(cells.values())], more=MORE)
-    common.say_both(args, fabric, made)
-    for line in warnings_for(left, args.policy):
+    if both:
+        common.note(
+            f"this plan and {args.background} are both done after {format_time(both['both'])}, no "
+            f"plan and it before {format_time(both['both_bound'])}"
+        )
+    for line in warnings_for(made.fabric, args.policy):
         common.note(f"warning: {line}")
     if args.output:
         common.note(f"saved {args.output}")

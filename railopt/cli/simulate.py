@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from railopt.base.units import (
     size,
 )
 from railopt.cli import common
-from railopt.model.background import background_from, together
+from railopt.model.background import background_from, beside, together
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
@@ -287,22 +288,23 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
         named = {"plan": args.what, "policy": stored.policy}
         if args.background is None:
             return stored, stored.fabric, named
-        other = background_from(args.background, stored.fabric)
-        if not isinstance(other, Plan):
+        named_plan = background_from(args.background, stored.fabric)
+        if not isinstance(named_plan, Plan):
             common.refuse_idle("background", f"with {args.what}, a plan, but to name another plan")
-        return _both(stored, other, other.fabric, named)
+        return _both(stored, named_plan, named_plan.fabric, named)
     fabric = common.fabric_from(args)
     if args.balancer:
         direct = common.traffic_from(args.what, fabric)
         return direct, fabric, {"traffic": args.what, "balancer": args.balancer}
     policy, chunk = args.policy or "lpt", args.chunk or "1MiB"
     demand = common.demand_from(args.what, fabric)
-    left = common.beside(args, fabric, demand)
-    made = plan(left, demand.chunks(chunk), policy, seed=args.seed)
     setting = {"traffic": args.what, "policy": policy, "chunk": chunk}
-    if args.background is not None and kind_of(args.background) == "plan":
-        return _both(made, Plan.read(args.background), fabric, setting)
-    return made, left, setting
+    chunks, other = demand.chunks(chunk), common.background_of(args, fabric)
+    made_for = partial(plan, policy=policy, seed=args.seed)
+    if isinstance(other, Plan):
+        return _both(beside(fabric, other, chunks, made_for), other, fabric, setting)
+    left = common.left_of(args, fabric, other)
+    return made_for(left, chunks), left, setting
 
 
 def _both(

@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the integer program for other solvers; solves only if -o or --certificate is "
         "given too",
     )
-    common.add_background_argument(parser)
+    common.add_background_argument(parser, plans="")
     common.add_output_arguments(parser)
     common.add_fabric_arguments(parser)
 
@@ -141,4 +141,5 @@ def _problem(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
     fabric = common.fabric_from(args)
     stage("traffic")
     demand = common.demand_from(args.traffic, fabric)
-    return common.beside(args, fabric, demand), demand.chunks(args.chunk or "1MiB")
+    left = common.left_of(args, fabric, common.background_of(args, fabric))
+    return left, demand.chunks(args.chunk or "1MiB")

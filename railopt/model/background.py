@@ -3,14 +3,14 @@
 Another collective takes a rate of every NIC, `[node, rail]` in bytes per second.  What it leaves is
 a fabric like any other, so plans, bounds, certificates and simulations know nothing of it.
 
-The rates of another plan are its bytes over T, the least time in which any plan could be done
-beside it: a node's bytes of both over all its NICs, or the other plan's own time.  A plan that is
-done within T on what is left, S <= (tx - b/T) T, ends with the other one within T: S + b <= tx T.
-So it is the best that is possible beside it.
+Beside another plan that fabric is only a way to a good plan: its rates are the other's bytes over
+T, before which no plan and it are both done (`both_bound`).  A plan that is done within T on what
+is left, S <= (tx - b/T) T, ends with the other one within T, S + b <= tx T; nothing beats it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -33,6 +33,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan, needed_by
 
 REDUCE = "allreduce:"
+SHARE = 1024
 
 
 class Background(NamedTuple):
@@ -84,6 +85,20 @@ def _reduce(text: str, fabric: Fabric) -> Background:
     load = np.zeros((fabric.nodes, fabric.rails), np.int64)
     load[:, sorted(rails)] = min(rate, np.iinfo(np.int64).max)
     return Background(load, load)
+
+
+def beside(
+    fabric: Fabric, other: Plan, chunks: Chunks, policy: Callable[[Fabric, Chunks], Plan]
+) -> Plan:
+    """A plan of these chunks on the fabric, made for what another plan leaves of it; of a NIC that
+    is busy all the time that is a SHARE, so that chunks without another rail can wait for it.
+    """
+    load = rates_of(fabric, other, chunks)
+    tx, rx = (
+        np.maximum(rates - taken, np.minimum(rates, rates // SHARE + 1))
+        for rates, taken in ((fabric.tx, load.tx), (fabric.rx, load.rx))
+    )
+    return replace(policy(replace(fabric, tx=tx, rx=rx), chunks), fabric=fabric)
 
 
 def left_by(fabric: Fabric, load: Background) -> Fabric:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import railopt
+from railopt import POLICIES
 from railopt.cli.main import main
 from railopt.model.background import (
     Background,
     background_from,
+    beside,
     both_bound,
     left_by,
     rates_of,
@@ -35,10 +37,11 @@ def test_a_plan_that_is_as_fast_as_possible_on_what_is_left_is_so_beside_the_oth
     other = planned(seed, "own-nic")
     blind = planned(seed + 10, "lpt-global")
     bound = both_bound(FABRIC, other, blind.chunks)
+    aware = beside(FABRIC, other, blind.chunks, POLICIES["lpt-global"])
+    assert aware.fabric == FABRIC
     left = left_by(FABRIC, rates_of(FABRIC, other, blind.chunks))
-    aware = planned(seed + 10, "lpt-global", left)
     both = together(aware, other, FABRIC).makespan
-    assert bound <= both <= max(bound, aware.makespan)
+    assert bound <= both <= max(bound, replace(aware, fabric=left).makespan)
     assert both < together(blind, other, FABRIC).makespan
 
 
@@ -51,6 +54,17 @@ def test_the_bound_of_both_is_a_node_or_the_other_plan() -> None:
     assert both_bound(FABRIC, other, mine.chunks) == max(nodes, other.makespan)
     few = mine.chunks.take(np.arange(1))
     assert both_bound(FABRIC, other, few) == other.makespan
+
+
+def test_chunks_whose_only_rail_is_busy_wait_for_it() -> None:
+    fabric = railopt.Fabric.uniform(nodes=3, rails=2, gpus=1).degraded({(1, 1): 0, (2, 1): 0})
+    full = railopt.Chunks.from_arrays(src=[0], dst=[2], size=[8 << 20], nodes=3)
+    other = railopt.plan(fabric, full, "lpt")
+    mine = railopt.Chunks.from_arrays(src=[0], dst=[1], size=[64 << 10], nodes=3)
+    made = beside(fabric, other, mine, POLICIES["lpt"])
+    assert made.rail.tolist() == [0]
+    both = together(made, other, fabric).makespan
+    assert both == other.makespan + made.makespan
 
 
 def test_both_plans_keep_their_rails_bytes_and_flows() -> None:
@@ -116,10 +130,12 @@ def test_commands_plan_and_simulate_beside_a_plan(
     other, mine = str(tmp_path / "other.npz"), str(tmp_path / "mine.npz")
     planned(1, "own-nic").save(other)
     traffic = ["moe:skew=0.8,seed=2,tokens=256", "--nodes", "4", "--rails", "4"]
-    beside = ["--background", other]
-    assert main(["plan", *traffic, "--policy", "spill", *beside, "-o", mine]) == 0
+    background = ["--background", other]
+    assert main(["plan", *traffic, "--policy", "spill", *background, "-o", mine]) == 0
     assert "both done after" in capsys.readouterr().err
-    assert main(["simulate", mine, *beside]) == 0
+    assert main(["simulate", mine, *background]) == 0
     assert "of it, background" in capsys.readouterr().out
-    assert main(["gap", *traffic, "--chunk", "1MiB", "--limit", "0s", *beside]) == 0
-    assert main(["gap", mine, *beside]) == 1
+    for command in ("gap", "solve"):  # what they prove is of rates that stay as they are
+        assert main([command, *traffic, "--chunk", "1MiB", *background]) == 1
+    assert main(["gap", mine, *background]) == 1
+    assert railopt.Plan.read(mine).fabric == FABRIC
