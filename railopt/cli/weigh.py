@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     trace = trace_from(args.trace, ranks=fabric.nodes * fabric.gpus, top_k=args.top_k)
     found = weigh(trace, fabric, question, tell=stage)
     if not args.order and len(found.rows) <= len(MECHANISMS):
-        common.note("stages are left out: schedules need NICs of one rate")
+        common.note("stages are left out: schedules need as many NICs for each GPU, near it")
     if args.format == "json":
         common.print_json(found.as_dict())
     else:

@@ -42,6 +42,7 @@ from railopt.moe.routing.dispatch import split as shared
 from railopt.moe.routing.trace import TRAINING, Trace
 from railopt.moe.routing.window import WHOLE, seen
 from railopt.schedule.synthesis import synthesise
+from railopt.schedule.value import require_two_levels
 from railopt.sim.assumptions import ROCE_INCAST, Assumptions
 from railopt.sim.run import simulate
 
@@ -322,10 +323,15 @@ class _Weighing:
         return -(-self.trace.experts // devices) + self.question.spare
 
     def exchange_ps(self, way: _Way, flow: Ints) -> int:
-        """One all-to-all, simulated; flow int64 [GPU, GPU], bytes."""
-        traffic = Traffic(flow, self.fabric.nodes)
+        """One all-to-all, simulated; flow int64 [GPU, GPU], bytes.  Tokens that stay in a node
+        cross scale-up beside what the plan moves there: no port is done sooner than with both.
+        """
+        fabric, traffic = self.fabric, Traffic(flow, self.fabric.nodes)
+        node = np.arange(len(flow)) // fabric.gpus
+        inside = np.where((node[:, None] == node) & ~np.eye(len(flow), dtype=bool), flow, 0)
+        ports = inside.sum(axis=1), inside.sum(axis=0)
         if not traffic.node_matrix.any():
-            return 0
+            return _port_ps(fabric, *ports)
         if "stages" in way.on:
             made = synthesise(self.fabric, traffic, self.question.schedule).plan()
         else:
@@ -333,7 +339,9 @@ class _Weighing:
             found = rail_plan(self.fabric, traffic, policy, self.chunk)
             assert found is not None
             made = found
-        return simulate(made, assumptions=ASSUMED).completion_ps
+        moved = made.moves.out.ravel(), made.moves.into.ravel()
+        through = _port_ps(fabric, *(own + more for own, more in zip(ports, moved, strict=True)))
+        return max(simulate(made, assumptions=ASSUMED).completion_ps, through)
 
     def step(self, way: _Way, row: int) -> tuple[int, int, float]:
         """Picoseconds of dispatch and combine and of the iteration, and copies sent per layer."""
@@ -448,13 +456,22 @@ def _weighed(
 
 def _order(weighing: _Weighing) -> list[str]:
     """The mechanisms that are asked for; all that the fabric allows where none is named: schedules
-    split evenly over rails, so they have no stages where NICs differ.
+    need as many NICs for each GPU.
     """
-    rates = np.concatenate([weighing.fabric.tx, weighing.fabric.rx])
-    asked = weighing.question.order
+    asked, fabric = weighing.question.order, weighing.fabric
     if asked is not None:
         return list(asked)
-    return [name for name in MECHANISMS if name != "stages" or not np.ptp(rates)]
+    ranks = fabric.nodes * fabric.gpus
+    try:
+        require_two_levels(fabric, Traffic(np.zeros((ranks, ranks), np.int64), fabric.nodes))
+    except InputError:
+        return [name for name in MECHANISMS if name != "stages"]
+    return list(MECHANISMS)
+
+
+def _port_ps(fabric: Fabric, out: Ints, into: Ints) -> int:
+    """What the busiest scale-up port needs for int64 [GPU] bytes."""
+    return int(max(out.max(), into.max())) * PS_PER_S // fabric.scaleup
 
 
 def _added(weighing: _Weighing, way: _Way, name: str, last: int) -> tuple[_Way, str]:

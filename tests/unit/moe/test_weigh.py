@@ -76,6 +76,21 @@ def test_every_row_is_above_its_bound_and_the_last() -> None:
 
 
 @pytest.mark.slow
+def test_tokens_that_stay_in_a_node_cross_scale_up() -> None:
+    slow = replace(FABRIC, scaleup=10**8)
+    found = weigh(drifting(), slow, WeighQuestion(order=("experts",), **QUICK))
+    fast = weigh(drifting(), FABRIC, WeighQuestion(order=("experts",), **QUICK))
+    assert found.rows[1].exchange_ps > 100 * fast.rows[1].exchange_ps > 0
+
+
+@pytest.mark.slow
+def test_stages_are_left_out_where_nics_are_shared() -> None:
+    shared = Fabric.uniform(FABRIC.nodes, 1, gpus=FABRIC.gpus)
+    found = weigh(drifting(), shared, WeighQuestion(**QUICK))
+    assert "stages" not in [row.added for row in found.rows]
+
+
+@pytest.mark.slow
 def test_bounds_hold_where_nics_send_and_receive_at_different_rates() -> None:
     slow = replace(FABRIC, rx=FABRIC.rx // np.array([[1, 4], [2, 1]]))
     found = weigh(drifting(), slow, WeighQuestion(**QUICK))
