@@ -23,6 +23,7 @@ from railopt.moe.placement.packing import (
     _descending,
     _exchanges,
     _extra,
+    _grouped,
     _holds,
     hierarchical,
     loads_of,
@@ -39,6 +40,9 @@ class FewMoves(NamedTuple):
     stays      of the mean: a layer whose fullest GPU has no more is left as it is
     moves      copies that a layer may move at most (None: any number), for the best balance: then
                `tolerance` and `stays` are not asked
+
+    Slots that are empty are filled, and experts without a slot placed, whatever that takes; an
+    expert that a GPU holds twice may stay so.
     """
 
     tolerance: float = 1.02
@@ -79,21 +83,71 @@ def repaired_map(
     What stays on its GPU stays in its slot.  A layer that single steps do not bring within the
     tolerance is repaired further or packed anew, whichever is first within it, else whichever is
     evenest.
+
+    Expert groups that are on one node each stay there: shares of the mean are then shares of the
+    fullest node's mean, and a layer is packed anew only where that is evener by more than the
+    factor `stays`.  Groups that are not on one node each are packed anew, or, with a budget of
+    moves, not regarded.
     """
     few = few.checked()
-    before = checked_map(old, (len(loads), sizes[0]), loads.shape[1], sizes[3])
-    result, gpus = before.copy(), sizes[3]
-    clean = _is_clean(result, loads.shape[1], gpus)
-    stays = few.stays if few.moves is None else 1.0
-    uneven = np.flatnonzero(~clean | (_peaks(loads, result, gpus) > stays))
-    made, known = _stepwise(loads[uneven], before[uneven], sizes, few, clean[uneven])
-    result[uneven[known]] = made[known]
-    if few.moves is None:
-        rough = ~known | (_peaks(loads[uneven], made, gpus) > few.tolerance)
-        for at in np.flatnonzero(rough).tolist():
-            layer, one = uneven[at], made[at] if known[at] else None
-            result[layer] = _further(loads[layer], before[layer], sizes, few, one)
+    replicas, groups, nodes, gpus = sizes
+    before = checked_map(old, (len(loads), replicas), loads.shape[1], gpus)
+    result, by_node = before.copy(), hierarchical(loads.shape[1], *sizes)
+    on_node = _nodes_of_groups(before, loads, (groups, nodes, gpus) if by_node else (1, 1, gpus))
+    apart: Bools = (on_node.sum(axis=2) == 1).all(axis=1)
+    if few.moves is not None and not apart.all():
+        one = replicas, 1, 1, gpus
+        result[~apart] = repaired_map(loads[~apart], before[~apart], one, few)
+    floor = np.where(apart, _fullest_node(loads, on_node), 1.0)
+    must, peaks = ~_is_whole(before, loads.shape[1]), _peaks(loads, before, gpus)
+    uneven = must | (peaks > (few.stays * floor if few.moves is None else 1.0))
+    for layer in np.flatnonzero(uneven & apart).tolist():
+        made = _stepwise(loads[layer], before[layer], on_node[layer], gpus, few)
+        if must[layer] or few.moves is None or _peak(loads[layer], made, gpus) < peaks[layer]:
+            result[layer] = made
+    if few.moves is not None:
+        return result
+    peaks = _peaks(loads, result, gpus)
+    if by_node:
+        least = _fullest_node(loads, _grouped_anew(loads, groups, nodes))
+        rough = np.where(apart, peaks > few.stays * least, uneven)
+    else:
+        rough = uneven & (peaks > few.tolerance)
+    for layer in np.flatnonzero(rough).tolist():
+        known = result[layer] if apart[layer] else None
+        result[layer] = _further(loads[layer], before[layer], sizes, few, known)
     return result
+
+
+def _nodes_of_groups(rows: Int32s, loads: Floats, parts: tuple[int, int, int]) -> Bools:
+    """bool [layer, group, node]: which nodes hold some expert of a group; parts are (groups, nodes,
+    GPUs).
+    """
+    groups, nodes, gpus = parts
+    layers, experts = loads.shape
+    if groups == 1:
+        return np.ones((layers, 1, 1), np.bool_)
+    found = np.zeros((layers, groups, nodes), np.bool_)
+    layer, slot = np.nonzero(rows >= 0)
+    node = slot_gpus(rows.shape[1], gpus)[slot] // (gpus // nodes)
+    found[layer, rows[layer, slot] // (experts // groups), node] = True
+    return found
+
+
+def _grouped_anew(loads: Floats, groups: int, nodes: int) -> Bools:
+    """bool [layer, group, node] of a new packing."""
+    node_of = _grouped(loads.reshape(len(loads), groups, -1).sum(axis=2), groups, nodes)
+    return np.asarray(node_of[:, :, None] == np.arange(nodes))
+
+
+def _fullest_node(loads: Floats, on_node: Bools) -> Floats:
+    """float64 [layer]: max/mean load of the nodes, whose groups are on_node bool [layer, group,
+    node].
+    """
+    layers, groups, nodes = on_node.shape
+    load = loads.reshape(layers, groups, -1).sum(axis=2)
+    total, most = load.sum(axis=1), (load[:, :, None] * on_node).sum(axis=1).max(axis=1)
+    return np.where(total > 0, nodes * most / np.where(total > 0, total, 1.0), 1.0)
 
 
 def checked_map(old: npt.ArrayLike, shape: tuple[int, int], experts: int, gpus: int) -> Int32s:
@@ -116,14 +170,11 @@ def checked_map(old: npt.ArrayLike, shape: tuple[int, int], experts: int, gpus: 
     return given.astype(np.int32)
 
 
-def _is_clean(rows: Int32s, experts: int, gpus: int) -> Bools:
-    """bool [layer]: whether every expert is in some slot, none twice on a GPU, no slot empty."""
-    layers = len(rows)
-    key = np.sort(rows.reshape(layers, gpus, -1), axis=2)
-    twice = (key[:, :, 1:] == key[:, :, :-1]).any(axis=(1, 2))
-    there = np.zeros((layers, experts + 1), np.bool_)
-    there[np.arange(layers)[:, None], rows] = True  # -1 is the last column
-    return there[:, :experts].all(axis=1) & ~twice & ~there[:, experts]
+def _is_whole(rows: Int32s, experts: int) -> Bools:
+    """bool [layer]: whether every expert is in some slot and no slot is empty."""
+    there = np.zeros((len(rows), experts + 1), np.bool_)
+    there[np.arange(len(rows))[:, None], rows] = True  # -1 is the last column
+    return there[:, :experts].all(axis=1) & ~there[:, experts]
 
 
 def _peaks(loads: Floats, rows: Int32s, gpus: int) -> Floats:
@@ -145,64 +196,60 @@ def _peak(load: Floats, row: Int32s, gpus: int) -> float:
     return float(_peaks(load[None], row[None], gpus)[0])
 
 
-def _stepwise(
-    loads: Floats, before: Int32s, sizes: tuple[int, int, int, int], few: FewMoves, clean: Bools
-) -> tuple[Int32s, Bools]:
-    """Layers with single steps, and which of them were changed: not those whose expert groups are
-    not on one node each.
-    """
-    _, groups, nodes, gpus = sizes
-    layers, experts = loads.shape
-    made, held = before.copy(), _held(before, experts, gpus)
-    if not hierarchical(experts, *sizes):
-        everyone = np.ones(loads.shape, np.bool_)
-        _step_on(made, loads, everyone, held, (few, clean, np.full(layers, few.moves or 0)))
-        return made, np.ones(layers, np.bool_)
-    size, left = gpus // nodes, np.full(layers, few.moves or 0)
-    on_node = np.asarray(held.reshape(layers, groups, -1, nodes, size).any(axis=(2, 4)))
-    apart: Bools = (on_node.sum(axis=2) == 1).all(axis=1)
-    for node in range(nodes):
-        known = np.repeat(on_node[:, :, node], experts // groups, axis=1)
-        own = np.ascontiguousarray(held[:, :, node * size : (node + 1) * size])
-        slots = made.reshape(layers, nodes, -1)[:, node].copy()
-        rest = few, clean, left
-        left = left - _step_on(slots, np.where(known, loads, 0.0), known, own, rest)
-        made.reshape(layers, nodes, -1)[:, node] = slots
-    return made, apart
-
-
-def _step_on(
-    rows: Int32s, loads: Floats, known: Bools, held: Bools, how: tuple[FewMoves, Bools, Ints]
-) -> Ints:
-    """Change the slots of some GPUs, in place; the moves of each layer.
-
-    known, loads  bool, float64 [layer, expert]: whose experts these are
-    held          bool [layer, expert, GPU]
-    how           what is aimed at, which layers are clean, and the moves that are left to each
-    """
-    few, clean, left = how
-    gpus = held.shape[2]
-    owner, used = slot_gpus(rows.shape[1], gpus), np.zeros(len(rows), np.int64)
-    for layer in np.flatnonzero(~clean).tolist():
-        used[layer] = _complete(rows[layer], owner, loads[layer], known[layer], held[layer])
+def _stepwise(load: Floats, before: Int32s, on_node: Bools, gpus: int, few: FewMoves) -> Int32s:
+    """One layer with single steps, each inside a node; on_node bool [group, node]."""
+    groups, nodes = on_node.shape
+    rows, owner = before.reshape(nodes, -1).copy(), slot_gpus(len(before) // nodes, gpus // nodes)
+    known = np.repeat(on_node.T, len(load) // groups, axis=1)
+    loads, held = np.where(known, load, 0.0), _held(before, len(load), gpus)
+    held = np.ascontiguousarray(held.reshape(len(load), nodes, -1).transpose(1, 0, 2))
+    left, twins = INT64_MAX if few.moves is None else few.moves, False
+    full = loads.sum(axis=1)
+    for node in np.argsort(-full, kind="stable").tolist():
+        used, some = _complete(rows[node], owner, (loads[node], known[node], held[node]), left)
+        left, twins = left - used, twins or some
     if few.moves is None:
-        goal, budget = few.tolerance, np.full(len(rows), INT64_MAX)
-    else:
-        goal, budget = 1.0, np.maximum(left - used, 0)
-    return used + improve(rows, owner, loads, held, goal * loads.sum(axis=1) / gpus, budget)
+        goals = np.full(nodes, few.tolerance * nodes * full.max() / gpus)
+        improve(rows, owner, loads, held, goals, np.full(nodes, INT64_MAX))
+    elif not twins:
+        _spend(rows, owner, loads, held, left)
+    return rows.reshape(-1)
 
 
-def _held(rows: Int32s, experts: int, gpus: int) -> Bools:
-    """bool [layer, expert, GPU] of rows of slots, -1 for none."""
-    held = np.zeros((len(rows), experts + 1, gpus), np.bool_)
-    held[np.arange(len(rows))[:, None], rows, slot_gpus(rows.shape[1], gpus)] = True
-    return np.ascontiguousarray(held[:, :experts])
+def _spend(rows: Int32s, owner: Int32s, loads: Floats, held: Bools, left: int) -> None:
+    """Give the moves that are left to the fullest node, in place, as long as that helps."""
+    mean = loads.sum() / held.shape[0] / held.shape[2]
+    while True:
+        copies = np.stack([np.bincount(row, minlength=loads.shape[1]) for row in rows])
+        share = np.take_along_axis(loads / np.maximum(copies, 1), rows.astype(np.int64), axis=1)
+        peaks = np.array([np.bincount(owner, weights=each).max() for each in share])
+        top = int(peaks.argmax())
+        others = np.delete(peaks, top)
+        goal = max(mean, np.nextafter(others.max(), 0.0) if len(others) else 0.0)
+        one, was = slice(top, top + 1), rows[top].copy()
+        aim = np.array([goal]), np.array([max(left, 0)])
+        left -= int(improve(rows[one], owner, loads[one], held[one], *aim)[0])
+        if np.array_equal(rows[top], was):
+            return
 
 
-def _complete(slots: Int32s, owner: Int32s, load: Floats, known: Bools, before: Bools) -> int:
-    """Fill slots, in place, that are empty or hold an expert twice on their GPU, and place experts
-    that no slot holds; how many slots have changed.
+def _held(row: Int32s, experts: int, gpus: int) -> Bools:
+    """bool [expert, GPU] of one layer's slots, -1 for none."""
+    held = np.zeros((experts + 1, gpus), np.bool_)
+    held[row, slot_gpus(len(row), gpus)] = True
+    return held[:experts]
+
+
+def _complete(
+    slots: Int32s, owner: Int32s, here: tuple[Floats, Bools, Bools], budget: int
+) -> tuple[int, bool]:
+    """Fill slots, in place, that are empty, place experts that no slot holds and, within the
+    budget, give slots that hold an expert twice on their GPU to others; how many copies moved, and
+    whether there still are such slots.
+
+    here  load float64 [expert], whether it is on this node, bool [expert], and what was there
     """
+    load, known, before = here
     held = np.zeros_like(before)
     free = []
     for slot, (expert, gpu) in enumerate(zip(slots.tolist(), owner.tolist(), strict=True)):
@@ -210,10 +257,15 @@ def _complete(slots: Int32s, owner: Int32s, load: Floats, known: Bools, before: 
             free.append(slot)
         else:
             held[expert, gpu] = True
-    orphans = [e for e in np.argsort(-load, kind="stable").tolist() if known[e]]
-    orphans = [e for e in orphans if not held[e].any()]
-    changed = 0
+    orphans = np.flatnonzero(known & ~held.any(axis=1))
+    orphans = orphans[np.argsort(-load[orphans], kind="stable")].tolist()
+    changed, twins = 0, False
     while orphans or free:
+        if not orphans and changed >= budget:
+            empty = [slot for slot in free if slots[slot] < 0]
+            free, twins = empty, twins or len(empty) < len(free)
+            if not free:
+                break
         copies = held.sum(axis=1)
         share = load / np.maximum(copies, 1)
         if not free:  # of experts with several copies, the one whose others then have least
@@ -232,7 +284,7 @@ def _complete(slots: Int32s, owner: Int32s, load: Floats, known: Bools, before: 
             expert = int(np.where(known & ~held[:, gpu], share, -1.0).argmax())
         slots[slot], held[expert, gpu] = expert, True
         changed += not before[expert, gpu]
-    return changed
+    return changed, twins
 
 
 def _further(
@@ -243,11 +295,13 @@ def _further(
     made: Int32s | None,
 ) -> Int32s:
     """One layer that single steps did not make even enough: the first of them, a repair and a new
-    packing that is, else the evenest.
+    packing that is, else the evenest; with groups on nodes a new packing only where it is evener by
+    more than the factor `stays`.
     """
     replicas, _, nodes, gpus = sizes
+    by_node = hierarchical(len(load), *sizes)
     known = [] if made is None else [made]
-    if made is not None and not hierarchical(len(load), *sizes):
+    if made is not None and not by_node:
         slots = made.copy()
         order = np.argsort(-load, kind="stable")
         place = np.argsort(order).astype(np.int32)
@@ -259,8 +313,10 @@ def _further(
         if _peak(load, one, gpus) <= few.tolerance:
             return _in_place(one, before, gpus)
     fresh = packed(load[None], *sizes)
-    together = gpus // nodes if hierarchical(len(load), *sizes) else gpus
-    known.append(least_change(fresh, before[None], gpus, together)[0])
+    even = few.stays * _peak(load, fresh[0], gpus)
+    if made is not None and by_node and _peak(load, made, gpus) <= even:
+        return made
+    known.append(least_change(fresh, before[None], gpus, gpus // nodes if by_node else gpus)[0])
     best = min(known, key=lambda one: _peak(load, one, gpus))
     return _in_place(best, before, gpus)
 

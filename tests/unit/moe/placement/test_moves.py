@@ -112,6 +112,68 @@ def test_a_repair_keeps_groups_on_their_nodes(groups: int) -> None:
                 assert len(set(node[row // 8 == group].tolist())) == 1
 
 
+def moved(new: np.ndarray, old: np.ndarray, gpus: int) -> np.ndarray:
+    """Copies that a GPU did not hold before, int [layer]."""
+    rows = (one.reshape(len(one), gpus, -1).tolist() for one in (new, old))
+    return np.array(
+        [
+            sum(len(set(now) - set(was)) for now, was in zip(*layer, strict=True))
+            for layer in zip(*rows, strict=True)
+        ]
+    )
+
+
+def grouped(drift: float) -> tuple[np.ndarray, np.ndarray]:
+    """Loads that changed, and the map before, whose groups can't be even on 4 nodes."""
+    rng = np.random.default_rng(8)
+    load = np.exp(rng.normal(size=(4, 64)))
+    old = rebalance(load, 80, 8, 4, 16)[0]
+    return load * np.exp(drift * rng.normal(size=load.shape)), old
+
+
+def test_groups_that_nodes_can_not_even_out_are_not_packed_anew() -> None:
+    later, old = grouped(0.03)
+    assert balance(later, old, 16).mean() > 1.05
+    made = rebalance(later, 80, 8, 4, 16, old)[0]
+    assert moved(made, old, 16).mean() <= 4
+    later[:, :8] *= 20  # a new packing is evener by more than 1.05: groups change their nodes
+    fresh, made = rebalance(later, 80, 8, 4, 16)[0], rebalance(later, 80, 8, 4, 16, old)[0]
+    assert np.all(balance(later, made, 16) <= 1.05 * balance(later, fresh, 16))
+
+
+def test_layers_with_groups_that_are_even_stay() -> None:
+    load = np.ones((2, 64))
+    old = rebalance(load, 64, 8, 4, 16)[0]
+    np.testing.assert_array_equal(rebalance(load, 64, 8, 4, 16, old)[0], old)
+
+
+def test_a_budget_goes_to_the_fullest_node() -> None:
+    later, old = grouped(0.3)
+    kept = balance(later, old, 16)
+    made = rebalance(later, 80, 8, 4, 16, old, FewMoves(moves=2))[0]
+    assert np.all(moved(made, old, 16) <= 2)
+    assert np.all(balance(later, made, 16) < kept)
+    mixed = np.tile(np.arange(80, dtype=np.int32) % 64, (4, 1))  # groups on several nodes
+    made = rebalance(later, 80, 8, 4, 16, mixed, FewMoves(moves=6))[0]
+    assert np.all(moved(made, mixed, 16) <= 6)
+    assert np.all(balance(later, made, 16) < balance(later, mixed, 16))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_budget_holds_where_a_gpu_has_twins(groups: int) -> None:
+    rng = np.random.default_rng(2)
+    load = rng.pareto(1.2, (6, 16)) + 0.1
+    old = np.tile(np.r_[:8, 0, 1, 0, 0, 8:16, 8, 8, 9, 9].astype(np.int32), (6, 1))
+    kept = balance(load, old, 4)
+    for budget in (0, 1, 2, 5, 24):
+        made = rebalance(load, 24, groups, 2, 4, old, FewMoves(moves=budget))[0]
+        assert np.all(moved(made, old, 4) <= budget)
+        assert np.all(balance(load, made, 4) <= kept)
+    assert balance(load, made, 4).mean() < kept.mean()
+    same = rebalance(load, 24, groups, 2, 4, old, FewMoves(stays=100.0))[0]
+    np.testing.assert_array_equal(same, old)
+
+
 @pytest.mark.parametrize(
     ("few", "message"),
     [
