@@ -130,6 +130,7 @@ class Placement:
     ) -> Placement:
         """From EPLB's or sglang's map [layer, slot] -> expert; slots in GPU order, GPUs differ by
         one slot at most.  Two slots of an expert on one GPU are refused, or with `twins` one copy.
+        Homes are spread over holders.
         """
         slots = frozen(phy2log, np.int32, "phy2log", 2)
         if slots.size == 0 or slots.min() < 0 or slots.max() >= experts:
@@ -156,7 +157,7 @@ class Placement:
                 f"layer {layer}: GPU {gpu} holds expert {expert} {count[layer, gpu, expert]} "
                 f"times; once is enough"
             )
-        return cls(nodes, gpus, count > 0, np.argmax(count > 0, axis=1))
+        return cls(nodes, gpus, count > 0, homes_spread(count > 0))
 
     def phy2log(self, slots: int | None = None) -> Int32s:
         """int32 [layer, GPU * slots]: the experts of each GPU in ascending order, as sglang and
@@ -249,6 +250,19 @@ class Placement:
                 for layer in range(self.layers)
             ],
         }
+
+
+def homes_spread(holds: Bools) -> Int32s:
+    """int32 [layer, expert]: experts with the fewest holders first, each at the first of those of
+    its holders that are the home of fewest; an expert without a holder at GPU 0.
+    """
+    home = np.zeros((holds.shape[0], holds.shape[2]), np.int32)
+    for layer, row in zip(holds, home, strict=True):
+        number = np.zeros(len(layer), np.int64)
+        for expert in np.argsort(layer.sum(axis=0), kind="stable").tolist():
+            row[expert] = np.argmin(np.where(layer[:, expert], number, layer.size))
+            number[row[expert]] += 1
+    return home
 
 
 def homes_near(holds: Bools, previous: Placement | None) -> Int32s:

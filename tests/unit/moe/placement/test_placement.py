@@ -165,6 +165,8 @@ def test_sglang_map_round_trips_and_fills_uneven_gpus() -> None:
     placed = replicated(zipf(2, 12), 16, 2, 2)
     again = Placement.from_phy2log(placed.sglang()["physical_to_logical_map"], 2, 2, 12)
     np.testing.assert_array_equal(again.holds, placed.holds)
+    # three experts of 12 have their home on each of 4 GPUs, as holders allow
+    assert [np.bincount(row, minlength=4).tolist() for row in again.home] == [[3] * 4] * 2
     uneven = Placement.from_home([[0, 0, 1]], 1, 3)
     slots = np.array(uneven.phy2log(2)).reshape(3, 2)
     assert slots[0].tolist() == [0, 1]
