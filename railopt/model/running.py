@@ -41,7 +41,7 @@ def running_job(text: str, fabric: Fabric) -> Running:
     folder, chosen = _parsed(text)
     found = read_operations(folder, chosen)
     try:
-        return _running(found, fabric)
+        return _running(found, fabric, chosen)
     except InputError as error:
         raise type(error)(f"{printable(folder)}: {error}") from error
 
@@ -63,7 +63,7 @@ def _parsed(text: str) -> tuple[str, Chosen]:
     return folder, Chosen(said.get("comm"), numbers, since, until)
 
 
-def _running(found: Operations, fabric: Fabric) -> Running:
+def _running(found: Operations, fabric: Fabric, chosen: Chosen) -> Running:
     if not len(found.size):
         raise FormatError("no Send or Recv that was asked for: an all-to-all is made of these")
     job = max(found.communicators, key=lambda one: one.ranks)
@@ -97,7 +97,8 @@ def _running(found: Operations, fabric: Fabric) -> Running:
     both[places[missing]] = False
     differs = (sent != received) & both[:, None] & both
     matrix = np.maximum(sent, received)
-    return Running(Traffic(matrix, fabric.nodes), _notes(found, missing, differs, counted))
+    notes = _notes(found, missing, differs, counted)
+    return Running(Traffic(matrix, fabric.nodes), (*notes, *_incomplete(found, chosen)))
 
 
 def _places(found: Operations, job: Communicator, fabric: Fabric) -> Ints:
@@ -145,14 +146,6 @@ def _notes(found: Operations, missing: list[int], differs: Array, counted: Ints)
             f"from GPU {src} to {dst}: {format_bytes(int(counted[0, src, dst]))} and "
             f"{format_bytes(int(counted[1, src, dst]))}; the larger counts"
         )
-    gaps = _gaps(found)
-    if gaps:
-        said.append(
-            f"sequence numbers that are not there: {gaps}; Inspector leaves out operations below "
-            f"NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES, 8192 by default"
-        )
-    if found.dropped:
-        said.append(f"Inspector dropped {found.dropped} operations for want of room")
     if found.collectives:
         said.append(f"collectives, no part of the matrix: {found.collectives}")
     if found.foreign:
@@ -163,14 +156,34 @@ def _notes(found: Operations, missing: list[int], differs: Array, counted: Ints)
     return tuple(said)
 
 
-def _gaps(found: Operations) -> int:
-    """Sequence numbers between the first and the last of each rank of a communicator that no
-    operation has.
+def _incomplete(found: Operations, chosen: Chosen) -> list[str]:
+    """What is said of operations that Inspector did not write."""
+    said = []
+    whole = chosen == Chosen(chosen.communicator)
+    gaps = _gaps(found, whole)
+    if gaps:
+        said.append(
+            f"sequence numbers that are not there: {gaps} of {gaps + len(found.number)}; Inspector "
+            f"keeps the last NCCL_INSPECTOR_DUMP_P2P_RING_SIZE operations, 1024 by default, and "
+            f"writes them every NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS, by default only "
+            f"at the end; it leaves out those below NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES, 8192 by "
+            f"default, and, unless NCCL_INSPECTOR_REQUIRE_KERNEL_TIMING=0, those that no GPU timed"
+        )
+    if found.dropped:
+        said.append(f"Inspector dropped {found.dropped} operations for want of room")
+    return said
+
+
+def _gaps(found: Operations, whole: bool) -> int:
+    """Sequence numbers of each rank of a communicator that no operation has: between its first and
+    its last one, and of a whole job from 1 on.
     """
     order = np.lexsort((found.number, found.rank, found.communicator))
     number, rank, one = (c[order] for c in (found.number, found.rank, found.communicator))
     same = (rank[1:] == rank[:-1]) & (one[1:] == one[:-1])
-    return int(np.maximum(np.diff(number) - 1, 0)[same].sum())
+    gaps = np.maximum(np.diff(number) - 1, 0)[same]
+    before = np.maximum(number[np.concatenate([[True], ~same])] - 1, 0)
+    return sum(gaps[gaps > 0].tolist()) + whole * sum(before.tolist())
 
 
 def _some(ranks: list[int]) -> str:

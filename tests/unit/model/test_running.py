@@ -152,10 +152,18 @@ def test_what_is_doubled_missing_or_foreign_is_said(tmp_path: Path) -> None:
     job = running_job(text, FABRIC)
     np.testing.assert_array_equal(job.traffic.bytes, matrix)
     said = " | ".join(job.notes)
-    for part in ("count once: 1", "sent and received: 1, most", "that are not there: 1;"):
+    for part in ("count once: 1", "sent and received: 1, most", "that are not there: 1 of 32;"):
         assert part in said
     for part in ("dropped 7 operations", "matrix: 1", "NCCL Inspector: 1"):
         assert part in said
+
+
+def test_operations_before_the_first_number_are_missing(tmp_path: Path) -> None:
+    """The ring keeps the last ones alone; a part that was asked for begins where it does."""
+    text = write(tmp_path / "run", exchange(drawn(14), 1001))
+    said = running_job(text, FABRIC).notes
+    assert "that are not there: 4000 of 4032; Inspector keeps the last" in said[0]
+    assert running_job(text + ":sn=1001-1008", FABRIC).notes == ()
 
 
 def test_smaller_communicators_are_placed_by_their_processes(tmp_path: Path) -> None:
