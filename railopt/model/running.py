@@ -11,6 +11,8 @@ A Send counts where the sender's file is there, and a Recv in its place where it
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +43,7 @@ def running_job(text: str, fabric: Fabric) -> Running:
     folder, chosen = _parsed(text)
     found = read_operations(folder, chosen)
     try:
-        return _running(found, fabric)
+        return _running(found, fabric, chosen)
     except InputError as error:
         raise type(error)(f"{printable(folder)}: {error}") from error
 
@@ -63,7 +65,7 @@ def _parsed(text: str) -> tuple[str, Chosen]:
     return folder, Chosen(said.get("comm"), numbers, since, until)
 
 
-def _running(found: Operations, fabric: Fabric) -> Running:
+def _running(found: Operations, fabric: Fabric, chosen: Chosen) -> Running:
     if not len(found.size):
         raise FormatError("no Send or Recv that was asked for: an all-to-all is made of these")
     job = max(found.communicators, key=lambda one: one.ranks)
@@ -79,7 +81,7 @@ def _running(found: Operations, fabric: Fabric) -> Running:
             f"{len(missing)} of {gpus} ranks have no file ({_some(missing)}): what they send each "
             f"other is unknown"
         )
-    places = _places(found, job, fabric)
+    places, placed = _places(found, job, fabric)
     counted = np.zeros((2, gpus, gpus), np.int64)
     of_process = {process: places[rank] for rank, process in job.process.items()}
     here = np.empty((2, len(found.size)), np.int64)
@@ -97,30 +99,63 @@ def _running(found: Operations, fabric: Fabric) -> Running:
     both[places[missing]] = False
     differs = (sent != received) & both[:, None] & both
     matrix = np.maximum(sent, received)
-    return Running(Traffic(matrix, fabric.nodes), _notes(found, missing, differs, counted))
+    notes = [*placed, *_notes(found, missing, differs, counted), *_incomplete(found, chosen)]
+    return Running(Traffic(matrix, fabric.nodes), tuple(notes))
 
 
-def _places(found: Operations, job: Communicator, fabric: Fabric) -> Ints:
-    """int64 [ranks]: the GPU of each rank.  Hosts are nodes, in the fabric's order where it names
-    them, else by their first rank.
+def _places(found: Operations, job: Communicator, fabric: Fabric) -> tuple[Ints, list[str]]:
+    """int64 [ranks]: the GPU of each rank, and what is said of it.  Hosts are nodes, in the
+    fabric's order where it names them, with or without a domain, else by their first rank.
     """
-    hosts = {rank: found.hosts[process] for rank, process in sorted(job.process.items())}
-    named = list(dict.fromkeys(hosts.values()))
-    if set(named) <= set(fabric.hosts):
-        named = list(fabric.hosts)
-    in_order = np.arange(job.ranks)
-    if all(named.index(host) == rank // fabric.gpus for rank, host in hosts.items()):
-        return in_order
-    node = [named.index(hosts[rank]) if rank in hosts else -1 for rank in range(job.ranks)]
-    counts = np.bincount(np.array(node) + 1, minlength=fabric.nodes + 1)[1:]
+    hosts, said = _hosts(found, job, fabric.gpus), []
+    seen = Counter(hosts)
+    known = [host for host in seen if host is not None]
+    names = _in_fabric(known, fabric.hosts)
+    if names is not None:
+        rest = [name for name in fabric.hosts if name not in names.values()]
+        order = {
+            host: fabric.hosts.index(rest[0] if host is None else names[host]) for host in seen
+        }
+    else:
+        order = {host: node for node, host in enumerate(seen)}
+        if fabric.hosts:
+            said.append(
+                f"hosts are not the fabric's ({_some(known)}): nodes follow the order of ranks"
+            )
+    node = [order[host] for host in hosts]
+    counts = np.bincount(node, minlength=fabric.nodes)
     if len(counts) != fabric.nodes or np.any(counts != fabric.gpus):
+        few, many = min(seen.values()), max(seen.values())
         raise InputError(
-            f"{len(hosts)} ranks on {len(named)} hosts, of 1 to {max(counts)} ranks: the fabric "
-            f"has {fabric.nodes} nodes x {fabric.gpus} GPUs"
+            f"{len(hosts)} ranks on {len(seen)} hosts, of {few} to {many} ranks: the fabric has "
+            f"{fabric.nodes} nodes x {fabric.gpus} GPUs"
         )
     places = np.empty(job.ranks, np.int64)
-    places[np.argsort(node, kind="stable")] = in_order
-    return places
+    places[np.argsort(node, kind="stable")] = np.arange(job.ranks)
+    return places, said
+
+
+def _hosts(found: Operations, job: Communicator, gpus: int) -> list[str | None]:
+    """The host of each rank; one rank without a file is on the host that lacks one, else on a host
+    of its own: None.
+    """
+    known = {rank: found.hosts[process] for rank, process in job.process.items()}
+    count = Counter(known.values())
+    fewest = min(count, key=count.__getitem__)
+    lacking = fewest if count[fewest] < gpus else None
+    return [known.get(rank, lacking) for rank in range(job.ranks)]
+
+
+def _in_fabric(hosts: list[str], names: Sequence[str]) -> dict[str, str] | None:
+    """The fabric's name of each host: the same one, else the one that is equal up to the first dot;
+    None where some have none, or several have the same.
+    """
+    if set(hosts) <= set(names):
+        return {host: host for host in hosts}
+    short = {name.partition(".")[0]: name for name in names}
+    found = {host: short.get(host.partition(".")[0], "") for host in hosts}
+    unique = len(short) == len(names) and len(set(found.values())) == len(hosts)
+    return found if unique and all(found.values()) else None
 
 
 def _members(one: Communicator, of_process: dict[int, int]) -> Ints:
@@ -145,14 +180,6 @@ def _notes(found: Operations, missing: list[int], differs: Array, counted: Ints)
             f"from GPU {src} to {dst}: {format_bytes(int(counted[0, src, dst]))} and "
             f"{format_bytes(int(counted[1, src, dst]))}; the larger counts"
         )
-    gaps = _gaps(found)
-    if gaps:
-        said.append(
-            f"sequence numbers that are not there: {gaps}; Inspector leaves out operations below "
-            f"NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES, 8192 by default"
-        )
-    if found.dropped:
-        said.append(f"Inspector dropped {found.dropped} operations for want of room")
     if found.collectives:
         said.append(f"collectives, no part of the matrix: {found.collectives}")
     if found.foreign:
@@ -163,15 +190,35 @@ def _notes(found: Operations, missing: list[int], differs: Array, counted: Ints)
     return tuple(said)
 
 
-def _gaps(found: Operations) -> int:
-    """Sequence numbers between the first and the last of each rank of a communicator that no
-    operation has.
+def _incomplete(found: Operations, chosen: Chosen) -> list[str]:
+    """What is said of operations that Inspector did not write."""
+    said = []
+    whole = chosen == Chosen(chosen.communicator)
+    gaps = _gaps(found, whole)
+    if gaps:
+        said.append(
+            f"sequence numbers that are not there: {gaps} of {gaps + len(found.number)}; Inspector "
+            f"keeps the last NCCL_INSPECTOR_DUMP_P2P_RING_SIZE operations, 1024 by default, and "
+            f"writes them every NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS, by default only "
+            f"at the end; it leaves out those below NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES, 8192 by "
+            f"default, and, unless NCCL_INSPECTOR_REQUIRE_KERNEL_TIMING=0, those that no GPU timed"
+        )
+    if found.dropped:
+        said.append(f"Inspector dropped {found.dropped} operations for want of room")
+    return said
+
+
+def _gaps(found: Operations, whole: bool) -> int:
+    """Sequence numbers of each rank of a communicator that no operation has: between its first and
+    its last one, and of a whole job from 1 on.
     """
     order = np.lexsort((found.number, found.rank, found.communicator))
     number, rank, one = (c[order] for c in (found.number, found.rank, found.communicator))
     same = (rank[1:] == rank[:-1]) & (one[1:] == one[:-1])
-    return int(np.maximum(np.diff(number) - 1, 0)[same].sum())
+    gaps = np.maximum(np.diff(number) - 1, 0)[same]
+    before = np.maximum(number[np.concatenate([[True], ~same])] - 1, 0)
+    return sum(gaps[gaps > 0].tolist()) + whole * sum(before.tolist())
 
 
-def _some(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks[:4])) + (", ..." if len(ranks) > 4 else "")
+def _some(names: Sequence[int | str]) -> str:
+    return ", ".join(printable(name) for name in names[:4]) + (", ..." if len(names) > 4 else "")

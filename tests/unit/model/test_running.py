@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,10 +153,18 @@ def test_what_is_doubled_missing_or_foreign_is_said(tmp_path: Path) -> None:
     job = running_job(text, FABRIC)
     np.testing.assert_array_equal(job.traffic.bytes, matrix)
     said = " | ".join(job.notes)
-    for part in ("count once: 1", "sent and received: 1, most", "that are not there: 1;"):
+    for part in ("count once: 1", "sent and received: 1, most", "that are not there: 1 of 32;"):
         assert part in said
     for part in ("dropped 7 operations", "matrix: 1", "NCCL Inspector: 1"):
         assert part in said
+
+
+def test_operations_before_the_first_number_are_missing(tmp_path: Path) -> None:
+    """The ring keeps the last ones alone; a part that was asked for begins where it does."""
+    text = write(tmp_path / "run", exchange(drawn(14), 1001))
+    said = running_job(text, FABRIC).notes
+    assert "that are not there: 4000 of 4032; Inspector keeps the last" in said[0]
+    assert running_job(text + ":sn=1001-1008", FABRIC).notes == ()
 
 
 def test_smaller_communicators_are_placed_by_their_processes(tmp_path: Path) -> None:
@@ -191,6 +200,42 @@ def test_ranks_follow_their_hosts(tmp_path: Path) -> None:
     order = [1, 3, 0, 2]
     job = running_job(text, named)
     np.testing.assert_array_equal(job.traffic.bytes, matrix[np.ix_(order, order)])
+
+
+def test_hosts_have_their_domain_or_are_said_to_be_others(tmp_path: Path) -> None:
+    matrix = drawn(15)
+    swapped = matrix[np.ix_([2, 3, 0, 1], [2, 3, 0, 1])]
+    named = {"nodes": 2, "rails": 2, "link": "400Gb/s"}
+    for hosts, expected, said in (
+        (("b.dc", "a.dc"), swapped, ()),
+        (("b.dc", "c"), matrix, ("hosts are not the fabric's (b.dc, c): nodes follow the order",)),
+        (("b.dc", "b.ec"), matrix, ("hosts are not the fabric's (b.dc, b.ec)",)),
+    ):
+        records = list(exchange(matrix))
+        for one in records:
+            one["metadata"]["hostname"] = hosts[one["header"]["rank"] // GPUS]
+        text = write(tmp_path / hosts[1], records)
+        job = running_job(text, Fabric.from_toml({**named, "hosts": ["a", "b"]}))
+        np.testing.assert_array_equal(job.traffic.bytes, expected)
+        assert len(job.notes) == len(said)
+        assert all(part in note for part, note in zip(said, job.notes, strict=True))
+
+
+@pytest.mark.parametrize("hosts", [(), ("gpu3", "gpu2", "gpu1", "gpu0")])
+@pytest.mark.parametrize("away", [0, 3])
+def test_a_missing_rank_may_be_the_only_one_of_its_node(
+    tmp_path: Path, hosts: tuple[str, ...], away: int
+) -> None:
+    matrix = drawn(16)
+    records = [one for one in exchange(matrix) if one["header"]["rank"] != away]
+    for one in records:
+        one["metadata"]["hostname"] = f"gpu{one['header']['rank']}"
+    fabric = replace(Fabric.uniform(4, 1), hosts=hosts)
+    job = running_job(write(tmp_path / "run", records), fabric)
+    matrix[away, away] = 0
+    order = [3, 2, 1, 0] if hosts else [0, 1, 2, 3]
+    np.testing.assert_array_equal(job.traffic.bytes, matrix[np.ix_(order, order)])
+    assert [note[:18] for note in job.notes] == [f"rank {away} has no file"]
 
 
 @pytest.mark.parametrize(
