@@ -243,6 +243,7 @@ def test_a_missing_rank_may_be_the_only_one_of_its_node(
     [
         ({"p2p_msg_size_bytes": -1}, "line 8: p2p_msg_size_bytes = -1"),
         ({"p2p_msg_size_bytes": 1.5}, "p2p_msg_size_bytes = 1.5"),
+        ({"p2p_exec_time_us": -50}, "p2p_exec_time_us = -50"),
         ({"p2p_peer": 4}, "p2p_peer = 4: expected a rank below 4"),
         ({"p2p": "Broadcast"}, "expected Send or Recv"),
         ({"rank": 4}, "rank = 4"),
@@ -259,6 +260,26 @@ def test_a_contradiction_is_one_sentence(
     text = write(tmp_path / "run", records)
     with pytest.raises(InputError, match=expected):
         running_job(text, FABRIC)
+
+
+def test_a_damaged_line_is_none_of_inspector(tmp_path: Path) -> None:
+    """Numbers that JSON refuses, in the first line of a process and in others."""
+    matrix = drawn(17)
+    text = write(tmp_path / "run", exchange(matrix))
+    good = (tmp_path / "run" / "gpu0-1000.log").read_text()
+    line = good.splitlines()[0]
+    bad = [
+        line.replace(*change)
+        for change in (
+            ('"rank": 0', '"rank": 00'),
+            ("19.065018", "1.9.06"),
+            (" 50,", f" {'5' * 9999},"),
+        )
+    ]
+    (tmp_path / "run" / "gpu0-1000.log").write_text("\n".join([*bad, good, bad[1]]))
+    job = running_job(text, FABRIC)
+    np.testing.assert_array_equal(job.traffic.bytes, matrix)
+    assert job.notes == ("lines that are no operation of NCCL Inspector: 4",)
 
 
 def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
