@@ -290,6 +290,13 @@ def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         running_job(write(tmp_path / "run", [*records, again]), FABRIC)
 
 
+def test_sums_beyond_int64_are_refused(tmp_path: Path) -> None:
+    records = list(exchange(drawn(18)))
+    huge = [record(0, "Send", 1, number, 2**62) for number in range(9, 13)]
+    with pytest.raises(InputError, match="all Sends have 1844674407"):
+        running_job(write(tmp_path / "run", [*records, *huge]), FABRIC)
+
+
 def test_other_input_is_refused(tmp_path: Path) -> None:
     text = write(tmp_path / "run", exchange(drawn(13)))
     (tmp_path / "empty").mkdir()
