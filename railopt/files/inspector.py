@@ -113,11 +113,15 @@ class Operations(NamedTuple):
 
 
 def read_operations(folder: str | os.PathLike[str], chosen: Chosen | None = None) -> Operations:
-    """The operations of all files below a folder: `.log`, `.jsonl` or `.json`, also compressed with
-    gzip.
+    """The operations of all plain files below a folder: `.log`, `.jsonl` or `.json`, also
+    compressed with gzip.
     """
     chosen = chosen or Chosen()
-    paths = sorted(path for path in Path(folder).rglob("*") if path.name.endswith(SUFFIXES))
+    try:
+        named = [path for path in Path(folder).rglob("*") if path.name.endswith(SUFFIXES)]
+        paths = sorted(path for path in named if path.is_file())
+    except OSError as error:
+        raise InputError(f"{printable(folder)}: {error.strerror or error}") from error
     reader = _Reader(chosen, 0)
     if chosen.since is not None or chosen.until is not None:
         starts = [start for path in paths if (start := _first_time(path)) is not None]

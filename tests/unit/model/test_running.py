@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -165,6 +166,16 @@ def test_operations_before_the_first_number_are_missing(tmp_path: Path) -> None:
     said = running_job(text, FABRIC).notes
     assert "that are not there: 4000 of 4032; Inspector keeps the last" in said[0]
     assert running_job(text + ":sn=1001-1008", FABRIC).notes == ()
+
+
+def test_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
+    matrix = drawn(19)
+    text = write(tmp_path / "run", exchange(matrix))
+    (tmp_path / "run" / "x.log").mkdir()
+    os.mkfifo(tmp_path / "run" / "z.log")
+    job = running_job(text, FABRIC)
+    np.testing.assert_array_equal(job.traffic.bytes, matrix)
+    assert job.notes == ()
 
 
 def test_smaller_communicators_are_placed_by_their_processes(tmp_path: Path) -> None:
