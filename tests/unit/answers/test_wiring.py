@@ -98,6 +98,7 @@ def test_measured_rates_below_the_plan_are_named(here: Path, railopt_cli: Cli) -
     [
         (("check", "plan.toml"), "nothing to compare with"),
         (("check", "plan.toml", "--wired", "x.xml"), "expected a file named by a host"),
+        (("check", "plan.toml", "--wired", "a.xml", "./a.xml"), "./a.xml: a second file of a"),
         (("check", "--nodes", "3", "--rails", "3", "--measured", "plan.toml"), "names no devices"),
         (("show", "plan.toml", "--wired", "a.xml"), "--wired can't do anything"),
         (("nccl", "plan.toml", "--node", "3"), "expected one of 3 nodes"),
