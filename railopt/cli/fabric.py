@@ -120,6 +120,7 @@ def _nccl(args: argparse.Namespace) -> int:
     fabric = common.described_by(args).fabric
     if not 0 <= args.node < fabric.nodes:
         raise InputError(f"--node {args.node}: expected one of {fabric.nodes} nodes")
+    found = variables(fabric, args.output, args.node)
     rates = np.minimum(fabric.tx[args.node], fabric.rx[args.node]).tolist()
     if args.topology is not None:
         if not fabric.devices:
@@ -138,7 +139,6 @@ def _nccl(args: argparse.Namespace) -> int:
         for said in made.lost:
             common.note(said)
         common.note(f"saved {args.output}")
-    found = variables(fabric, args.output)
     if args.json:
         common.print_json({"variables": [one._asdict() for one in found], "lost": list(made.lost)})
         return 0
