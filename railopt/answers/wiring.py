@@ -130,17 +130,24 @@ class Variable(NamedTuple):
     why: str
 
 
-def variables(fabric: Fabric, topology: str | None = None) -> list[Variable]:
-    """What makes NCCL (2.30.5 or newer) keep to the rails of a fabric; `topology` is the file that
-    was written for it.
+def variables(fabric: Fabric, topology: str | None = None, node: int = 0) -> list[Variable]:
+    """What makes NCCL (2.30.5 or newer) keep to the rails of a fabric at a node; `topology` is the
+    file that was written for it.  NICs that are dead there are left out.
     """
     found = []
     if topology is not None:
         why = "NCCL takes speeds and rails from it before what ports say of themselves"
         found.append(Variable("NCCL_TOPO_FILE", topology, why))
     if fabric.devices:
-        hcas = ",".join(f"{device}:1:{rail}" for rail, device in enumerate(fabric.devices))
+        alive = (fabric.tx[node] > 0) & (fabric.rx[node] > 0)
+        if not alive.any():
+            raise InputError(f"{fabric.node_name(node)} has no living NIC")
+        named = list(enumerate(fabric.devices))
+        hcas = ",".join(f"{device}:1:{rail}" for rail, device in named if alive[rail])
         why = "these NICs and no others, by their whole names; each with its port and rail"
+        dead = [device for rail, device in named if not alive[rail]]
+        if dead:
+            why += f"; dead: {', '.join(dead)}"
         found.append(Variable("NCCL_IB_HCA", f"={hcas}", why))
     found.append(
         Variable("NCCL_CROSS_NIC", "0", "rings and trees stay on a rail from node to node")

@@ -15,7 +15,7 @@ from railopt.base.errors import CheckFailed, InputError, printable
 from railopt.base.units import format_rate
 from railopt.cli import common
 from railopt.model.fabric import Fabric
-from railopt.model.topology import MAX_BYTES, read_node
+from railopt.model.topology import MAX_BYTES, Node, read_node
 from railopt.report.node import node_figure, node_lines
 
 EPILOG = """FABRIC is a description (.toml), a .topo of htsim, or the topology of one node: the XML
@@ -82,7 +82,12 @@ def _check(args: argparse.Namespace) -> int:
     if args.wired is None and args.measured is None:
         raise InputError("expected --wired, --measured or both: there is nothing to compare with")
     planned = common.described_by(args).fabric
-    wired = {_node_named(path, planned): read_node(path) for path in args.wired or ()}
+    wired: dict[int, Node] = {}
+    for path in args.wired or ():
+        node = _node_named(path, planned)
+        if node in wired:
+            raise InputError(f"{printable(path)}: a second file of {planned.node_name(node)}")
+        wired[node] = read_node(path)
     measured = None if args.measured is None else Fabric.read(args.measured)
     found = check_wiring(planned, wired, measured)
     if args.wired and len(wired) < planned.nodes:
@@ -115,6 +120,7 @@ def _nccl(args: argparse.Namespace) -> int:
     fabric = common.described_by(args).fabric
     if not 0 <= args.node < fabric.nodes:
         raise InputError(f"--node {args.node}: expected one of {fabric.nodes} nodes")
+    found = variables(fabric, args.output, args.node)
     rates = np.minimum(fabric.tx[args.node], fabric.rx[args.node]).tolist()
     if args.topology is not None:
         if not fabric.devices:
@@ -133,7 +139,6 @@ def _nccl(args: argparse.Namespace) -> int:
         for said in made.lost:
             common.note(said)
         common.note(f"saved {args.output}")
-    found = variables(fabric, args.output)
     if args.json:
         common.print_json({"variables": [one._asdict() for one in found], "lost": list(made.lost)})
         return 0

@@ -102,14 +102,14 @@ def run(args: argparse.Namespace) -> int:
         common.print_json({"candidates": [one.as_dict() for one in found]})
     else:
         _print(args, found, priced)
+    if all(one.verdict == "too slow" for one in found):
+        common.note(f"no candidate carries it within {args.within}, whatever the policy")
+        return Infeasible.exit_code
     if args.figure:
         from railopt.report.sizing import sizing_figure
 
         title = common.title_of(args, f"{' '.join(args.traffic)}: time against cost")
         common.save_drawing(args, "figure", sizing_figure(found, title, width=width))
-    if all(one.verdict == "too slow" for one in found):
-        common.note(f"no candidate carries it within {args.within}, whatever the policy")
-        return Infeasible.exit_code
     return 0
 
 

@@ -38,7 +38,8 @@ def _object(**fields: str) -> str:
     return r"\{" + ", ?".join(f'"{name}": ?{value}' for name, value in fields.items()) + r"\}"
 
 
-_TEXT, _DIGITS, _REAL, _COUNT = r'"[ !#-\[\]-~]*+"', "[0-9]++", "[0-9.]++", "(0|[1-9][0-9]{0,17}+)"
+_TEXT, _DIGITS = r'"[ !#-\[\]-~]*+"', "(?:0|[1-9][0-9]{0,17}+)"
+_REAL, _COUNT = _DIGITS + r"(?:\.[0-9]++)?", f"({_DIGITS})"
 _HEADER = _object(id=_TEXT, comm_name=_TEXT, rank=_DIGITS, n_ranks=_DIGITS, nnodes=_DIGITS)
 _METADATA = _object(
     inspector_output_format_version=_TEXT,
@@ -60,7 +61,7 @@ _PERFORMANCE = _object(
 )
 _LINE = _object(header=f"({_HEADER})", metadata=_METADATA, p2p_perf=_PERFORMANCE)
 _USUAL = re.compile((_LINE + r"\s*").encode())
-"""A Send or Recv as the plugin writes it; any other line is read as JSON, which takes longer."""
+"""A Send or Recv as the plugin writes it, valid JSON; any other line takes longer to read."""
 
 
 class Chosen(NamedTuple):
@@ -112,11 +113,15 @@ class Operations(NamedTuple):
 
 
 def read_operations(folder: str | os.PathLike[str], chosen: Chosen | None = None) -> Operations:
-    """The operations of all files below a folder: `.log`, `.jsonl` or `.json`, also compressed with
-    gzip.
+    """The operations of all plain files below a folder: `.log`, `.jsonl` or `.json`, also
+    compressed with gzip.
     """
     chosen = chosen or Chosen()
-    paths = sorted(path for path in Path(folder).rglob("*") if path.name.endswith(SUFFIXES))
+    try:
+        named = [path for path in Path(folder).rglob("*") if path.name.endswith(SUFFIXES)]
+        paths = sorted(path for path in named if path.is_file())
+    except OSError as error:
+        raise InputError(f"{printable(folder)}: {error.strerror or error}") from error
     reader = _Reader(chosen, 0)
     if chosen.since is not None or chosen.until is not None:
         starts = [start for path in paths if (start := _first_time(path)) is not None]
@@ -193,6 +198,8 @@ class _Reader:
                 raise FormatError(f"p2p = {quoted(found.get('p2p'))}: expected Send or Recv")
             names = ("p2p_sn", "p2p_peer", "p2p_msg_size_bytes")
             numbers = [_number(found, name) for name in names]
+            if "p2p_exec_time_us" in found:
+                _number(found, "p2p_exec_time_us")
             self._keep((communicator, rank), kind, numbers, _time(found, metadata))
 
     def _whose(self, header: dict[str, Any], metadata: dict[str, Any]) -> tuple[int, int]:

@@ -5,7 +5,8 @@
     from, to  from the first line on, e.g. 2s; when an operation began where Inspector was verbose
               (NCCL_INSPECTOR_DUMP_VERBOSE=1), else when its line was written
 
-A Send counts where the sender's file is there, and a Recv in its place where it is not.
+From a GPU to another counts the larger of all Sends and all Recvs, which should be equal: where one
+side's file or lines are missing that is the other side's.
 """
 
 from __future__ import annotations
@@ -19,8 +20,15 @@ import numpy as np
 
 from railopt.base.arrays import Array, Ints
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.base.units import format_bytes, parse_integer, parse_options, parse_time, quoted
-from railopt.files.inspector import Chosen, Communicator, Operations, read_operations
+from railopt.base.units import (
+    INT64_MAX,
+    format_bytes,
+    parse_integer,
+    parse_options,
+    parse_time,
+    quoted,
+)
+from railopt.files.inspector import KINDS, Chosen, Communicator, Operations, read_operations
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 
@@ -93,6 +101,7 @@ def _running(found: Operations, fabric: Fabric, chosen: Chosen) -> Running:
         raise FormatError("a communicator has a peer whose file is not there")
     src = np.where(found.kind == 0, here[0], here[1])
     dst = np.where(found.kind == 0, here[1], here[0])
+    _refuse_beyond_int64(found)
     np.add.at(counted, (found.kind, src, dst), found.size)
     sent, received = counted
     both = np.ones(gpus, bool)
@@ -101,6 +110,15 @@ def _running(found: Operations, fabric: Fabric, chosen: Chosen) -> Running:
     matrix = np.maximum(sent, received)
     notes = [*placed, *_notes(found, missing, differs, counted), *_incomplete(found, chosen)]
     return Running(Traffic(matrix, fabric.nodes), tuple(notes))
+
+
+def _refuse_beyond_int64(found: Operations) -> None:
+    """Sums of all Sends and of all Recvs fit int64; halves of numbers add up without overflow."""
+    for kind, name in enumerate(KINDS):
+        size = found.size[found.kind == kind]
+        total = (int((size >> 32).sum()) << 32) + int((size & 0xFFFFFFFF).sum())
+        if total > INT64_MAX:
+            raise FormatError(f"all {name}s have {total} bytes: expected at most {INT64_MAX}")
 
 
 def _places(found: Operations, job: Communicator, fabric: Fabric) -> tuple[Ints, list[str]]:

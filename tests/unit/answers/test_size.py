@@ -128,9 +128,11 @@ def test_a_table_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Pa
     assert drawn.read_text().startswith("<?xml")
 
 
-def test_exit_code_2_where_none_is_in_time(railopt_cli: Callable[..., Any]) -> None:
-    ran = railopt_cli(*LINE, "--rails", "1,2", "--within", "1ns")
+def test_exit_code_2_where_none_is_in_time(tmp_path: Path, railopt_cli: Callable[..., Any]) -> None:
+    figure = tmp_path / "buy.svg"
+    ran = railopt_cli(*LINE, "--rails", "1,2", "--within", "1ns", "--figure", str(figure))
     assert ran.code == 2
+    assert not figure.exists()
     assert "no candidate carries it within 1ns" in ran.err
     assert railopt_cli(*LINE, "--rails", "2", "--within", "1s").code == 0
 

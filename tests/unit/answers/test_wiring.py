@@ -12,6 +12,7 @@ import pytest
 
 from railopt import Fabric, Spine
 from railopt.answers.wiring import variables
+from railopt.base.errors import InputError
 from railopt.model.topology import parse_node
 from tests.topologies import bridge, dump, gpu, nic
 
@@ -98,6 +99,7 @@ def test_measured_rates_below_the_plan_are_named(here: Path, railopt_cli: Cli) -
     [
         (("check", "plan.toml"), "nothing to compare with"),
         (("check", "plan.toml", "--wired", "x.xml"), "expected a file named by a host"),
+        (("check", "plan.toml", "--wired", "a.xml", "./a.xml"), "./a.xml: a second file of a"),
         (("check", "--nodes", "3", "--rails", "3", "--measured", "plan.toml"), "names no devices"),
         (("show", "plan.toml", "--wired", "a.xml"), "--wired can't do anything"),
         (("nccl", "plan.toml", "--node", "3"), "expected one of 3 nodes"),
@@ -132,6 +134,13 @@ def test_variables_follow_the_fabric() -> None:
     names = {one.name for one in variables(PLANNED)}
     assert "NCCL_P2P_PXN_LEVEL" in names
     assert "NCCL_IB_MERGE_NICS" not in names
+    dead = PLANNED.degraded({(1, 0): "0"})
+    asked = [variables(dead, node=node)[0] for node in range(2)]
+    assert asked[0].value == "=mlx5_0:1:0,mlx5_1:1:1,mlx5_2:1:2"
+    assert asked[1].value == "=mlx5_1:1:1,mlx5_2:1:2"
+    assert asked[1].why.endswith("; dead: mlx5_0")
+    with pytest.raises(InputError, match="a has no living NIC"):
+        variables(PLANNED.degraded({(0, rail): "0" for rail in range(3)}))
     spine = replace(Fabric.uniform(2, 4, gpus=2), spine=Spine(2, 10**9))
     names = {one.name for one in variables(spine)}
     assert "NCCL_P2P_PXN_LEVEL" not in names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -167,6 +168,16 @@ def test_operations_before_the_first_number_are_missing(tmp_path: Path) -> None:
     assert running_job(text + ":sn=1001-1008", FABRIC).notes == ()
 
 
+def test_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
+    matrix = drawn(19)
+    text = write(tmp_path / "run", exchange(matrix))
+    (tmp_path / "run" / "x.log").mkdir()
+    os.mkfifo(tmp_path / "run" / "z.log")
+    job = running_job(text, FABRIC)
+    np.testing.assert_array_equal(job.traffic.bytes, matrix)
+    assert job.notes == ()
+
+
 def test_smaller_communicators_are_placed_by_their_processes(tmp_path: Path) -> None:
     world = list(exchange(np.full((4, 4), 8192)))
     pair = drawn(9)[:2, :2]
@@ -243,6 +254,7 @@ def test_a_missing_rank_may_be_the_only_one_of_its_node(
     [
         ({"p2p_msg_size_bytes": -1}, "line 8: p2p_msg_size_bytes = -1"),
         ({"p2p_msg_size_bytes": 1.5}, "p2p_msg_size_bytes = 1.5"),
+        ({"p2p_exec_time_us": -50}, "p2p_exec_time_us = -50"),
         ({"p2p_peer": 4}, "p2p_peer = 4: expected a rank below 4"),
         ({"p2p": "Broadcast"}, "expected Send or Recv"),
         ({"rank": 4}, "rank = 4"),
@@ -261,12 +273,39 @@ def test_a_contradiction_is_one_sentence(
         running_job(text, FABRIC)
 
 
+def test_a_damaged_line_is_none_of_inspector(tmp_path: Path) -> None:
+    """Numbers that JSON refuses, in the first line of a process and in others."""
+    matrix = drawn(17)
+    text = write(tmp_path / "run", exchange(matrix))
+    good = (tmp_path / "run" / "gpu0-1000.log").read_text()
+    line = good.splitlines()[0]
+    bad = [
+        line.replace(*change)
+        for change in (
+            ('"rank": 0', '"rank": 00'),
+            ("19.065018", "1.9.06"),
+            (" 50,", f" {'5' * 9999},"),
+        )
+    ]
+    (tmp_path / "run" / "gpu0-1000.log").write_text("\n".join([*bad, good, bad[1]]))
+    job = running_job(text, FABRIC)
+    np.testing.assert_array_equal(job.traffic.bytes, matrix)
+    assert job.notes == ("lines that are no operation of NCCL Inspector: 4",)
+
+
 def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     records = list(exchange(drawn(12)))
     again = json.loads(json.dumps(records[0]))
     again["p2p_perf"]["p2p_msg_size_bytes"] += 1
     with pytest.raises(InputError, match="rank 0: Send 1 with peer 0 has"):
         running_job(write(tmp_path / "run", [*records, again]), FABRIC)
+
+
+def test_sums_beyond_int64_are_refused(tmp_path: Path) -> None:
+    records = list(exchange(drawn(18)))
+    huge = [record(0, "Send", 1, number, 2**62) for number in range(9, 13)]
+    with pytest.raises(InputError, match="all Sends have 1844674407"):
+        running_job(write(tmp_path / "run", [*records, *huge]), FABRIC)
 
 
 def test_other_input_is_refused(tmp_path: Path) -> None:
