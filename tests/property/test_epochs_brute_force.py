@@ -25,9 +25,14 @@ FIRST = int(os.environ.get("RAILOPT_FIRST", "0"))
 
 def instance(seed: int) -> ChunkExchange:
     """Two or three servers, up to four chunks; slow and dead NICs, several per GPU, stages and
-    epochs.
+    epochs.  Every fifth is a GPU without a NIC.
     """
     rng = np.random.default_rng([44, seed])
+    if seed % 5 == 4:
+        gpus = int(rng.integers(3, 5))
+        targets, sources = (rng.choice(np.arange(1, gpus), 2, replace=False) for _ in range(2))
+        beat, inside, more = rng.integers((1, 2, -1), (3, 6, 2)).tolist()
+        return without_nic(gpus, targets, sources, (beat, inside, inside + more))
     nodes, gpus, per_gpu = int(rng.integers(2, 4)), int(rng.integers(1, 3)), 1
     if gpus == 1 and rng.random() < 0.4:
         per_gpu = 2
@@ -49,6 +54,22 @@ def instance(seed: int) -> ChunkExchange:
     return ChunkExchange(
         demand, send, recv, near, inside, startup, peers, 0 if staged else 4, Fraction(1)
     )
+
+
+def without_nic(
+    gpus: int, targets: Any, sources: Any, times: tuple[int, int, int]
+) -> ChunkExchange:
+    """Two servers; GPU 0 has a dead NIC, sends a chunk to GPUs `targets` of the other server and
+    gets one from its `sources`.  Times of a chunk on a NIC and on scale-up, and of a start-up.
+    """
+    demand = np.zeros((2 * gpus,) * 2, np.int64)
+    demand[0, gpus + np.asarray(targets)] = 1
+    demand[gpus + np.asarray(sources), 0] = 1
+    beat, inside, startup = times
+    nics = np.full((2, gpus), beat)
+    nics[0, 0] = 0
+    near = np.eye(gpus, dtype=np.bool_)
+    return ChunkExchange(demand, nics, nics, near, inside, startup, 1, 0, Fraction(1))
 
 
 State = tuple[Any, ...]
@@ -200,3 +221,14 @@ def test_the_optimum_is_that_of_a_search_through_all_states(seed: int) -> None:
     assert found.bracket.value == truth == sum(lengths(exchange, found.table))
     assert str(found.bracket.status) in ("known", "claimed")
     assert bound(exchange).value <= truth
+
+
+def test_scale_up_alone_may_work_between_two_stages() -> None:
+    """In the middle period one chunk comes in while another goes out."""
+    small = without_nic(3, [1, 2], [1, 2], (1, 3, 3))
+    found = best(small, limit_s=300.0)
+    assert found.table is not None
+    assert [t for t in lengths(small, found.table) if t] == [4, 3, 4]
+    assert found.bracket.value == by_stages(small) == 11
+    large = without_nic(4, [1, 2, 3], [1, 2, 3], (1, 2, 3))
+    assert best(large, limit_s=300.0).bracket.value == 10

@@ -102,7 +102,7 @@ def best(
 
 def fewest_periods(exchange: ChunkExchange, least: int) -> int:
     """How many periods a timetable has at least; `least` is a bound of what it takes."""
-    return least // exchange.epoch if exchange.epoch else fewest_stages(exchange)[0] + 2
+    return least // exchange.epoch if exchange.epoch else 2 * fewest_stages(exchange)[0] + 1
 
 
 class _Search:
@@ -157,14 +157,16 @@ class _Search:
         self.keep(known)
         count = fewest_stages(self.exchange)[0]
         while self.value is not None and self.value > self.least and count <= self.most_stages():
-            if not self.ask(count + 2, self.value - 1):
+            if not self.ask(2 * count + 1, self.value - 1):
                 return
             count += 1
         assert self.value is not None
         self.claimed = self.value
 
     def most_stages(self) -> int:
-        """How many stages something better than the best so far can have."""
+        """How many stages something better than the best so far can have; each has a chunk on the
+        wire.
+        """
         exchange = self.exchange
         assert self.value is not None
         times = [int(t) for t in (*exchange.send.flat, *exchange.recv.flat) if t]

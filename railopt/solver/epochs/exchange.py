@@ -98,6 +98,8 @@ class ChunkExchange(Value):
             raise InputError("every NIC is dead: nothing can be sent")
         if epoch is None:
             epoch = Fraction(chunk, min(rates))
+        if epoch <= 0:
+            raise InputError("an epoch of no time: --epoch must be more than 0")
         steps = [Fraction(chunk, rate) for rate in (*rates, fabric.scaleup)]
         times = [*steps, startup, *([] if stages else [epoch])]
         unit = Fraction(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,14 +89,10 @@ class _ProgramRows:
 def columns_of(exchange: ChunkExchange, periods: int) -> int:
     """How many columns the program of so many periods has."""
     n, rails = exchange.nodes, exchange.rails
-    step = (
-        len(exchange.pairs) * rails
-        + 2 * len(exchange.demand) * rails
-        + len(exchange.inner)
-        + n * n * rails * (2 if exchange.starts else 1)
-        + 2
-    )
-    return int(step * periods)
+    wired = periods if exchange.epoch else periods // 2
+    link = n * n * rails * (2 if exchange.starts else 1)
+    inside = 2 * len(exchange.demand) * rails + len(exchange.inner) + 1
+    return int(inside * periods + (len(exchange.pairs) * rails + link + 1) * wired)
 
 
 def check_size(exchange: ChunkExchange, periods: int) -> None:
@@ -115,7 +112,8 @@ def build(
 ) -> tuple[WholeProgram, EpochColumns]:
     """The program of at most so many periods whose value is at most `most`.
 
-    With stages the first period and the last have no bytes on the wire.
+    With stages every other period, the first and the last too, has no bytes on the wire: one
+    between two stages is enough, for no chunk makes two hops there.
     """
     check_size(exchange, periods)
     columns, high = _columns(exchange, periods, most)
@@ -126,9 +124,8 @@ def build(
         _started(exchange, columns, rows)
     else:
         _known(exchange, columns, rows)
-    for first, then in zip(columns.wired[:-1], columns.wired[1:], strict=True):
-        if first >= 0 and then >= 0:
-            rows.add([(first, 1), (then, -1)], 0, FREE)
+    for first, then in pairwise(columns.wired[columns.wired >= 0]):
+        rows.add([(first, 1), (then, -1)], 0, FREE)
     cost = np.zeros(len(high), np.int64)
     cost[columns.wired if exchange.epoch else columns.length] = 1
     unit = exchange.epoch or 1
@@ -179,7 +176,7 @@ def _columns(exchange: ChunkExchange, periods: int, most: int) -> tuple[EpochCol
         return found
 
     inner = np.arange(periods)
-    wires = (inner > 0) & (inner < periods - 1) if staged else inner >= 0
+    wires = inner % 2 == 1 if staged else inner >= 0
     table = Timetable(
         numbered(shape.wire, asked[:, None], alive & wires[:, None, None]),
         numbered(shape.give, leaves[:, None], far & (leaves > 0)[:, None]),

@@ -84,5 +84,8 @@ def test_on_the_command_line(railopt_cli: Cli, tmp_path: Path) -> None:
     assert "spreadout" in table
     large = railopt_cli("schedule", "uniform", "--nodes", 16, "--optimum")
     assert large.code == 1
-    assert "variables or more (15360 pairs x 8 rails, 4 periods): too large" in large.err
+    assert "variables or more (15360 pairs x 8 rails, 5 periods): too large" in large.err
     assert railopt_cli(*words, "--epoch", "5us").code == 1
+    none = railopt_cli(*words, "--kind", "pipelined", "--epoch", "0us")
+    assert none.code == 1
+    assert "--epoch must be more than 0" in none.err
