@@ -129,6 +129,29 @@ def test_maps_that_are_none_stay_and_take_no_memory(caplog: pytest.LogCaptureFix
     assert torch.equal(RailoptEplbPolicy.rebalance_experts(weights(4), 24, 1, 1, 4, few), few)
 
 
+def test_maps_of_other_shapes(caplog: pytest.LogCaptureFixture) -> None:
+    old = torch.arange(24).remainder(16).repeat(3, 1)
+    for other in (old[:2], old[0]):
+        vllm._logged.clear()
+        caplog.clear()
+        for _ in range(2):
+            made = RailoptEplbPolicy.rebalance_experts(weights(16), 24, 1, 1, 4, other)
+            assert torch.equal(made, other)
+        assert len(caplog.records) == 1
+        assert "a map of shape" in caplog.text
+    caplog.clear()
+    for _ in range(2):
+        made = RailoptEplbPolicy.rebalance_experts(weights(16), 18, 1, 1, 3, old)
+        assert made.shape == (3, 18)
+    assert [record.message for record in caplog.records] == [
+        "24 slots became 18: all is planned anew"
+    ]
+    repaired = RailoptEplbPolicy.rebalance_experts(weights(16), 24, 1, 1, 4, old)
+    for same in (old.tolist(), old.numpy()):
+        made = RailoptEplbPolicy.rebalance_experts(weights(16), 24, 1, 1, 4, same)
+        assert torch.equal(made, repaired)
+
+
 @pytest.mark.parametrize("kind", [torch.bool, torch.float8_e4m3fn, torch.bfloat16, torch.uint8])
 def test_loads_of_every_kind(kind: torch.dtype) -> None:
     made = RailoptEplbPolicy.rebalance_experts((weights(16) % 100).to(kind), 24, 1, 1, 4)

@@ -77,6 +77,14 @@ def _need_every_expert(before: Array, experts: int) -> None:
         raise InputError(f"expert {expert} of layer {place} is in no slot of the map before")
 
 
+def _log_once(text: str) -> None:
+    """Log a reason, unless one that differs in numbers alone was logged."""
+    kind = re.sub(r"\d+", "", text)
+    if kind not in _logged:
+        _logged.add(kind)
+        logging.getLogger("railopt").warning("%s", text)
+
+
 class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
     """`railopt.moe.placement.replicate.rebalance` behind vLLM's interface."""
 
@@ -96,7 +104,8 @@ class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
         num_groups  kept on one node each where they divide the experts and the nodes divide them,
                     else the global policy
         old_global_expert_indices  [layers, num_replicas], the slots before, which are repaired with
-                    few moves; of another shape, as after a rank is gone, all is planned anew
+                    few moves; where the number of slots differs, as after a rank is gone, all is
+                    planned anew, which is logged once
 
         With a map before nothing is raised: where loads or map are no good it is returned as it
         is, and the reason is logged once.
@@ -104,19 +113,25 @@ class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
         import torch
 
         before = old_global_expert_indices
-        fits = before is not None and tuple(before.shape) == (*weight.shape[:1], num_replicas)
         try:
             sizes = sizes_of(num_replicas, num_groups, num_nodes, num_ranks)
-            old = _on_host(before) if before is not None and fits else None
+            old = None if before is None else _on_host(torch.as_tensor(before))
+            loads, anew = _on_host(torch.as_tensor(weight)), ""
+            if old is not None and old.ndim == 2 and old.shape[1] != num_replicas:
+                anew = f"{old.shape[1]} slots became {num_replicas}: all is planned anew"
+                old = None
             if old is not None:
-                _need_every_expert(old, weight.shape[1])
-            made = rebalance(_on_host(weight), *sizes, old, few_asked())[0]
+                if old.shape != (len(loads), num_replicas):
+                    raise InputError(
+                        f"a map of shape {old.shape}: expected {(len(loads), num_replicas)}"
+                    )
+                _need_every_expert(old, loads.shape[1])
+            made = rebalance(loads, *sizes, old, few_asked())[0]
         except Exception as error:  # whatever it is, a server goes on with the map that it has
             if before is None:
                 raise
-            kind = re.sub(r"\d+", "", str(error))
-            if kind not in _logged:
-                _logged.add(kind)
-                logging.getLogger("railopt").warning("experts stay where they are: %s", error)
-            return before.detach().to("cpu", torch.int64)
+            _log_once(f"experts stay where they are: {error}")
+            return torch.as_tensor(before).detach().to("cpu", torch.int64)
+        if anew:
+            _log_once(anew)
         return torch.from_numpy(made.astype(np.int64))
