@@ -37,7 +37,8 @@ class Copies:
     layer: int = 0
     shares: str | Ints = "near"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise what is wrong; not where this is made, so that all ranks hear of it."""
         if not isinstance(self.placement, Placement):
             raise InputError(
                 f"placement is of type {type(self.placement).__name__}: expected a Placement"
@@ -96,6 +97,7 @@ class ExpertSlots(NamedTuple):
                 f"placement is of type {type(self.copies).__name__}: expected Copies, or a "
                 f"Placement of one layer"
             )
+        self.copies.check()
         placed = self.copies.placement
         if (placed.nodes, placed.gpus) != (fabric.nodes, fabric.gpus):
             return (

@@ -102,6 +102,7 @@ class TokenDispatcher:
         **options: Any,
     ) -> None:
         self.experts, self._dispatches = experts, 0
+        self.note = ""  # what else ranks compare at a dispatch, in words
         slots = ExpertSlots(experts, as_copies(placement))
         self.rails = RailAllToAll(fabric, policy, experts=slots, **options)
         self.fabric = fabric
@@ -128,7 +129,7 @@ class TokenDispatcher:
                 problem = f"capacity {capacity!r}: expected two whole numbers ({error})"
             if router is None:
                 problem = "capacity= is for tensors on a GPU and policies that plan there"
-            agree.same(self.rails.groups.all, f"capacity {room}", problem)
+        agree.same(self.rails.groups.all, f"capacity {room}", problem)
         if router is None:
             return None
         groups, careful = self.rails.groups, self.rails.agree_first
@@ -162,7 +163,7 @@ class TokenDispatcher:
         if not problem and self.placement is not None:
             topk_idx = self._table.chosen(topk_idx)
         token, send = (topk_idx, None) if problem else self._units(topk_idx)
-        route = self.rails.route(_offer(x, topk_weights, send, problem), to_nodes=True)
+        route = self.rails.route(_offer(x, topk_weights, send, problem, self.note), to_nodes=True)
         self._dispatches += 1
         units = int(route.sources.sum())
         info = torch.cat([topk_idx[token], token[:, None]], dim=1).to(torch.int32)
@@ -184,7 +185,7 @@ class TokenDispatcher:
     def _dispatched(self, x: Any, idx: Any, weights: Any, problem: str) -> Dispatched:
         """`dispatch` on the GPU."""
         assert self._there is not None
-        offer = self.rails.stamped(_offer(x, weights, np.zeros(0, np.int64), problem))
+        offer = self.rails.stamped(_offer(x, weights, np.zeros(0, np.int64), problem, self.note))
         self._dispatches += 1
         *found, nics = self._there.dispatch(x, idx, weights, offer, self._dispatches)
         self.rails.last = NicBytes(*nics)
@@ -282,12 +283,13 @@ def as_copies(placement: Any) -> Any:
     return Copies(placement) if one else placement
 
 
-def _offer(x: Any, weights: Any, send: Ints | None, problem: str) -> agree.Offer:
+def _offer(x: Any, weights: Any, send: Ints | None, problem: str, note: str) -> agree.Offer:
     if problem or send is None:
         return agree.Offer.none(problem)
     top_k = weights.shape[1]
     width = x.shape[1] * x.element_size() + top_k * weights.element_size() + 4 * (top_k + 1)
     kind = f"tokens of {x.shape[1]} x {x.dtype} with {top_k} choices, weights {weights.dtype}"
+    kind += note
     return agree.Offer(
         send, None, width, agree.differentiable(x.requires_grad or weights.requires_grad) + kind
     )

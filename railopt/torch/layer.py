@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -87,20 +87,26 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         copies = as_copies(placement)
-        count = copies.placement.experts if isinstance(copies, Copies) else 1
+        count = getattr(getattr(copies, "placement", None), "experts", 1)
         self.dispatcher = TokenDispatcher(fabric, count, policy, placement=copies, **options)
         rails, self.trans, self.agg = self.dispatcher.rails, Hidden(), Hidden()
         rails.stages(stages)
-        self.experts = torch.nn.ModuleList(experts)
+        given, like, problem = _modules(experts, template)
+        self.experts = torch.nn.ModuleList(given)
         self._recorder = Recorder(record, count)
         self.home = copies.placement.home[copies.layer] if isinstance(copies, Copies) else None
         self._own = [] if self.home is None else (self.home == rails.rank).nonzero()[0].tolist()
         # not as a module of the layer: its parameters are not the layer's
-        like = experts[0] if template is None and len(experts) else template
         self.__dict__["_like"] = like
-        problem = self._unfit() or self._recorder.problem(rails.rank)
-        setup = f"{make_of(self._like)}{', in stages' if stages else ''}"
+        problem = problem or self._unfit() or self._recorder.problem(rails.rank)
+        setup = make_of(like) + (", in stages" if stages else "")
+        setup += "" if record is None else ", recorded"
         agree.same(rails.groups.all, setup, problem)
+        # copies are outside the module's tree: this goes where it goes, on every rank
+        floats = (p for p in like.parameters() if p.is_floating_point())
+        first = next(floats, torch.empty(0))
+        self.register_buffer("_here", first.detach().new_empty(0), persistent=False)
+        self.register_load_state_dict_post_hook(_loaded)
         limit_s = options.get("limit_s", 600.0)
         apart = made(fabric, everyone(rails.groups.all, limit_s, "copies"), limit_s)
         self._rails = RailAllToAll(fabric, policy, groups=apart, limit_s=limit_s, agree_first=False)
@@ -117,7 +123,10 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         none, times `topk_weights` [T, K].
         """
         self._check_capture(x)
+        self.dispatcher.note = changed = self._changed()
         rows = self.dispatcher.dispatch(x, topk_idx, topk_weights)
+        if changed:
+            self._follow()
         self._recorder.add(topk_idx)
         self.trans = self._waited(self._sent, self.trans)
         tokens = rows.tokens
@@ -126,6 +135,13 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         parts = tokens.split(rows.tokens_per_expert.tolist())
         done = [one(part) for one, part in zip(self._local, parts, strict=True)]
         return self.dispatcher.combine(torch.cat(done) if done else tokens, rows)
+
+    def train(self, mode: bool = True) -> ExpertLayer:
+        """As `torch.nn.Module.train`, of copies too."""
+        super().train(mode)
+        for module in self._copies.values():
+            module.train(mode)
+        return self
 
     def place(self, placement: Copies | Placement) -> None:
         """Another placement from now on, of the same experts; every rank calls this.  Homes stay
@@ -163,7 +179,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         if not getattr(x, "is_cuda", False) or not torch.cuda.is_current_stream_capturing():
             return
         copied = self._copied and torch.is_grad_enabled()
-        if copied or self._sent or self._recorder.path is not None:
+        if copied or self._sent or self._changed() or self._recorder.path is not None:
             raise InputError(
                 "a CUDA graph can't capture what a layer does on the host: it records, parameters "
                 "are under way to copies (call it once before), or gradients of copies will be "
@@ -181,6 +197,11 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
             )
         if self._like is None:
             return "this rank is the home of no expert: give it a template of the same make"
+        if buffers := [name for name, _ in self._like.named_buffers()]:
+            return (
+                f"experts have the buffer {buffers[0]}, which copies would not follow: make it a "
+                f"parameter that requires no gradient"
+            )
         unlike = [i for i, e in enumerate(self.experts) if make_of(e) != make_of(self._like)]
         return f"expert {self._own[unlike[0]]} is not of the make of the others" if unlike else ""
 
@@ -195,7 +216,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
             if e not in self._homes
         }
         for module in self._copies.values():
-            module.zero_grad()
+            module.train(self.training).zero_grad()
         every = {**self._homes, **self._copies}
         self._local = [every[e] for e in held]
         copies = self.dispatcher.placement
@@ -204,7 +225,27 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         holds = copies.placement.holds[copies.layer]
         self._parcels = Parcels(self.home, holds, self.dispatcher.rails.rank, self._like)
         self._copied = bool(self._parcels.counts.any())
+        self._was = self._here.dtype, self._here.device
+        self._unsent = False
         self.send_parameters()
+
+    def _changed(self) -> str:
+        """What became of the layer, not of its copies yet, in words that ranks compare."""
+        dtype, device = self._here.dtype, self._here.device
+        moved = "" if (dtype, device) == self._was else f", experts moved to {dtype} {device.type}"
+        return moved + (", experts loaded" if self._unsent else "")
+
+    def _follow(self) -> None:
+        """Copies go where the layer has gone, and get its parameters."""
+        self.sum_gradients()
+        self.trans = self._waited(self._sent, self.trans)
+        dtype, device = self._was
+        for module in (self._like, *self._copies.values()):
+            if self._here.dtype != dtype:
+                module.to(self._here.dtype)
+            if self._here.device != device:
+                module.to(self._here.device)
+        self._arrange()
 
     def _send_gradients(self) -> None:
         """The gradients of this rank's copies, which then have none, to their homes."""
@@ -267,6 +308,21 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
             so_far = Hidden(so_far.took_s + took, so_far.waited_s + waited)
             take(rows)
         return so_far
+
+
+def _modules(experts: Any, template: Any) -> tuple[list[Any], Any, str]:
+    """The experts, a module of their make or None, and what is wrong with them in words."""
+    given = [*experts] if isinstance(experts, Iterable) else [experts]
+    for one in given if template is None else [*given, template]:
+        if not isinstance(one, torch.nn.Module):
+            kind = type(one).__name__
+            return [], None, f"experts or template of type {kind}: expected torch.nn.Module"
+    return given, next(iter(given), None) if template is None else template, ""
+
+
+def _loaded(layer: Any, _: Any) -> None:
+    """Parameters are to be sent to copies: `load_state_dict` has changed them."""
+    layer._unsent = True
 
 
 class _Mark(torch.autograd.Function):  # type: ignore[misc]

@@ -35,6 +35,8 @@ class Recorder:
         """Why nothing can be recorded, in words; "" if it can.  The file is rank 0's."""
         if self.path is None:
             return ""
+        if not isinstance(self.path, str | os.PathLike):
+            return f"record is of type {type(self.path).__name__}: expected the name of a file"
         if self.experts > MOST:
             return f"{self.experts} experts: at most {MOST} can be recorded"
         if rank == 0 and Path(self.path).exists():

@@ -1,8 +1,9 @@
 """`torch.distributed.all_to_all_single` along planned rails, for code that can't be changed.
 
-PyTorch's `register_backend` would let a process group plan by its name alone, but what such a
-backend must subclass, `torch._C._distributed_c10d.Backend` with its options and work objects, has
-private names only.  So the public function is replaced, for as long as a `with` lasts.
+A process group that plans by its name alone would be a subclass of `dist.ProcessGroup`, registered
+with `register_backend`.  That carries `all_to_all_single`, but `all_gather_into_tensor` and
+`reduce_scatter_tensor` then fail ("No backend type associated with device type cpu").  So the
+public function is replaced, for as long as a `with` lasts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from railopt.torch.all_to_all import RailAllToAll
@@ -34,7 +36,8 @@ def planned_all_to_all(rails: RailAllToAll) -> Iterator[None]:
         group: Any = None,
         async_op: bool = False,
     ) -> Any:
-        splits = output_split_sizes or None, input_split_sizes or None  # [] is none for PyTorch
+        sides = output_split_sizes, input_split_sizes  # [] is none for PyTorch
+        splits = [one if isinstance(one, torch.Tensor) else one or None for one in sides]
         if (dist.group.WORLD if group is None else group) is not rails.group:
             return plain(output, input, *splits, group=group, async_op=async_op)
         handle = rails.all_to_all_single(output, input, *splits, async_op=async_op)

@@ -408,6 +408,8 @@ def inside_a_with() -> None:
         dist.all_to_all_single(out.zero_(), sent, recv, send, async_op=True).wait()
         assert torch.equal(out, wanted)
         assert rails.last is not None
+        dist.all_to_all_single(out.zero_(), sent, torch.tensor(recv), torch.tensor(send))
+        assert torch.equal(out, wanted)
         raise KeyError
     assert dist.all_to_all_single is plain
 

@@ -180,6 +180,45 @@ def test_as_the_reference_to_the_last_bit(shares: str, stages: bool) -> None:
         assert 0 <= hidden_s <= took_s
 
 
+def followed() -> list[bool]:
+    """Whether results are those of plain experts: in eval mode, with another placement, of loaded
+    parameters, of another dtype.
+    """
+    first, rank = placed(1, [0, 0, 1, 1, 2, 2]), dist.get_rank()
+    own = np.flatnonzero(first.home[0] == rank).tolist()
+
+    def unsure(number: int) -> nn.Module:
+        return nn.Sequential(expert(number), nn.Dropout(0.5))
+
+    template = unsure(9)
+    layer = ExpertLayer(FABRIC, [unsure(e) for e in own], first, template=template, limit_s=WAIT_S)
+    x, idx, weights = inputs(1)[rank]
+
+    @torch.no_grad()
+    def right(number: int, dtype: torch.dtype = torch.float32) -> bool:
+        found = layer(x.to(dtype), idx, weights.to(dtype))
+        wanted = torch.zeros_like(found)
+        for e in range(EXPERTS):
+            share = (weights * (idx == e)).sum(dim=1)[:, None]
+            wanted += expert(e + number).to(dtype)(x.to(dtype)) * share
+        return torch.allclose(found, wanted, atol=1e-6)
+
+    layer.eval()
+    results = [right(0)]
+    layer.place(placed(2))
+    results.append(right(0))
+    new = nn.ModuleList([unsure(e + 50) for e in own])
+    layer.load_state_dict({f"experts.{name}": one for name, one in new.state_dict().items()})
+    results.append(right(50))
+    nn.Sequential(layer).double()
+    results.append(right(50, torch.float64))
+    return results
+
+
+def test_copies_follow_the_layer() -> None:
+    assert run(RANKS, followed) == [[True] * 4] * RANKS
+
+
 def other_shares() -> None:
     """A split's own numbers: each source divides its tokens so, to a token."""
     placement = placed(3)
@@ -229,6 +268,24 @@ def wrongly(name: str, path: str) -> None:
         experts = [deepcopy(options["template"]) for _ in experts]
     elif name == "file":
         options["record"] = path
+    elif name == "capacity" and odd:
+        options["capacity"] = (4, 4)
+    elif name == "no file":
+        options["record"] = 5
+    elif name == "one records":
+        options["record"] = f"{path}.other" if odd else None
+    elif name == "no modules" and odd:
+        experts = None  # type: ignore[assignment]
+    elif name == "no module" and odd:
+        experts = ["none"]  # type: ignore[list-item]
+    elif name == "template" and odd:
+        options["template"] = "none"
+    elif name == "shares":
+        shares = placement.holds[0].astype(int)
+        placement = Copies(placement, shares=shares + odd)  # type: ignore[assignment]
+    elif name == "buffer" and odd:
+        options["template"].register_buffer("scale", torch.ones(1))
+        experts = [deepcopy(options["template"]) for _ in experts]
     layer = ExpertLayer(FABRIC, experts, placement, **options)
     if name == "experts":
         layer.place(Placement.contiguous(1, 8, 2, 2) if odd else placement)
@@ -236,6 +293,10 @@ def wrongly(name: str, path: str) -> None:
         layer.place(placed(6) if odd else placement)
     elif name == "none":
         layer.place(None if odd else placement)  # type: ignore[arg-type]
+    elif name == "loaded":
+        if odd:
+            layer.load_state_dict(layer.state_dict())
+        layer(*inputs(0)[dist.get_rank()])
     elif name == "unrecorded":
         layer.save_trace()
 
@@ -248,6 +309,17 @@ WRONG = {
     "make": "rank 1 was made for experts of 2 parameters: float32[5, 5] float32[5], rank 0 for",
     "deep": "two ranks differ in what they were made for, beyond the first 400 bytes of experts of",
     "file": "there.npz exists: give the trace another name",
+    "capacity": "capacity",  # over gloo and over NCCL in other words
+    "no file": "rank 0: record is of type int: expected the name of a file",
+    "one records": "rank 1 was made for experts of 4 parameters: float32[8, 5] float32[8] "
+    "float32[5, 8] float32[5], recorded, rank 0 for",
+    "no modules": "rank 1: experts or template of type NoneType: expected torch.nn.Module",
+    "no module": "rank 1: experts or template of type str: expected torch.nn.Module",
+    "template": "rank 1: experts or template of type str: expected torch.nn.Module",
+    "shares": "rank 1: shares give GPU 0 1 tokens of expert ",
+    "buffer": "rank 1: experts have the buffer scale, which copies would not follow",
+    "loaded": "rank 1 has tokens of 5 x torch.float32 with 3 choices, weights torch.float32, "
+    "experts loaded to dispatch, rank 0 tokens",
     "experts": "rank 1: a placement of 8 experts, the layer has 6",
     "replaced": "rank 1 was made for 2 nodes x 2 GPUs, 6 experts, placement ",
     "none": "rank 1: a layer with copies needs a placement",
@@ -270,7 +342,7 @@ def test_what_is_wrong_is_said_by_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shares", ["far", np.ones((4, 6), int), np.ones((2, 6), int), [[0.5]]])
 def test_shares_that_are_none(shares: Any) -> None:
     with pytest.raises(InputError, match="shares"):
-        Copies(placed(1), shares=shares)
+        Copies(placed(1), shares=shares).check()
 
 
 def recorded(path: str, whole: bool) -> None:
