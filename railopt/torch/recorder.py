@@ -28,7 +28,8 @@ class Recorder:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, experts: int) -> None:
-        self.path, self.experts = path, experts
+        self.path: Any = path  # a rank may give anything, which all ranks are told
+        self.experts = experts
         self._calls: list[Any] = []
 
     def problem(self, rank: int) -> str:
