@@ -93,7 +93,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         rails.stages(stages)
         given, like, problem = _modules(experts, template)
         self.experts = torch.nn.ModuleList(given)
-        self._recorder = Recorder(record, count)
+        self._recorder = Recorder(record, count, like)
         self.home = copies.placement.home[copies.layer] if isinstance(copies, Copies) else None
         self._own = [] if self.home is None else (self.home == rails.rank).nonzero()[0].tolist()
         # not as a module of the layer: its parameters are not the layer's
@@ -127,7 +127,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         rows = self.dispatcher.dispatch(x, topk_idx, topk_weights)
         if changed:
             self._follow()
-        self._recorder.add(topk_idx)
+        self._recorder.add(topk_idx, x.shape[1])
         self.trans = self._waited(self._sent, self.trans)
         tokens = rows.tokens
         if self._copied:

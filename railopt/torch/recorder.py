@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,15 @@ class Recorder:
     """Keeps the choices of every call in 2 bytes each; `save` writes them at rank 0.
 
     path   None: nothing is kept
+    like   a module of the experts' make; None: unknown
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, experts: int) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None, experts: int, like: Any) -> None:
         self.path: Any = path  # a rank may give anything, which all ranks are told
         self.experts = experts
+        self._size = sum(p.numel() for p in like.parameters()) if like is not None else 0
         self._calls: list[Any] = []
+        self._width = 0
 
     def problem(self, rank: int) -> str:
         """Why nothing can be recorded, in words; "" if it can.  The file is rank 0's."""
@@ -44,8 +48,11 @@ class Recorder:
             return f"{printable(self.path)} exists: give the trace another name"
         return ""
 
-    def add(self, idx: Any) -> None:
-        """The choices [T, K] of one call; a copy to the host is not waited for."""
+    def add(self, idx: Any, width: int) -> None:
+        """The choices [T, K] of one call with tokens so wide; a copy to the host is not waited
+        for.
+        """
+        self._width = width
         if self.path is not None:
             self._calls.append(idx.detach().to(torch.int16).to("cpu", non_blocking=True, copy=True))
 
@@ -55,7 +62,7 @@ class Recorder:
             raise InputError("nothing was recorded: give the layer a file, record=")
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        top_k = self._calls[0].shape[1] if self._calls else 0
+        top_k = max((call.shape[1] for call in self._calls), default=0)
         shape = gathered(group, np.array([len(self._calls), top_k]))
         problem = ""
         if shape.min() < 1 or (shape != shape[0]).any():
@@ -68,7 +75,7 @@ class Recorder:
         tokens = gathered(group, np.array([len(call) for call in self._calls]))  # [R, calls]
         own = np.full((len(self._calls), int(tokens.max()), top_k), -1, np.int16)
         for row, call in zip(own, self._calls, strict=True):
-            row[: len(call)] = call.numpy()
+            row[: len(call), : call.shape[1]] = call.numpy()
         every = _at_first(group, own)
         if every is not None:
             problem = self._written(every)
@@ -77,8 +84,12 @@ class Recorder:
 
     def _written(self, choices: Ints) -> str:
         """Write choices [rank, call, token, top_k]; what is wrong, "" if nothing."""
+        # readers take an expert for three matrices [model_dim, ffn]
+        ffn = max(1, round(self._size / (3 * max(1, self._width))))
         try:
-            _trace(choices.swapaxes(0, 1)[:, None], self.experts).save(str(self.path))
+            trace = _trace(choices.swapaxes(0, 1)[:, None], self.experts)
+            known: dict[str, Any] = {"model_dim": self._width, "meta": {"model": {"ffn": ffn}}}
+            replace(trace, **known).save(str(self.path))
         except (RailoptError, OSError) as error:
             return str(error)
         return ""

@@ -14,6 +14,7 @@ from torch import nn
 
 from railopt import Fabric
 from railopt.base.errors import InputError
+from railopt.moe.assess import dimensions
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
@@ -353,6 +354,8 @@ def recorded(path: str, whole: bool) -> None:
         for seed in range(3):
             x, idx, weights = inputs(seed)[rank]
             layer(x, idx.abs() if whole else idx, weights)
+        if not whole:  # a call with fewer choices per token
+            layer(x, idx[:, :1], weights[:, :1])
     layer.save_trace()
 
 
@@ -362,6 +365,13 @@ def test_a_trace_that_place_reads(tmp_path: Path, whole: bool) -> None:
     trace = Trace.read(tmp_path / "seen.npz")
     assert (trace.top_k, trace.ranks, trace.experts) == (TOP_K, RANKS, EXPERTS)
     assert (trace.choices.size > 0) == whole
+    model = dimensions(trace, None)  # what `place`, `split` and `weigh` ask for
+    assert (model.hidden, model.ffn) == (WIDTH, 6)  # 93 parameters, as 3 x 5 x 6
+    if not whole:
+        for rank, (_, idx, _) in enumerate(inputs(2)):
+            first = idx[:, 0]
+            right = torch.bincount(first[first >= 0], minlength=EXPERTS).tolist()
+            assert trace.counts[3, 0, rank].tolist() == right
     for seed in range(3):
         for rank, (_, idx, _) in enumerate(inputs(seed)):
             chosen = idx.abs() if whole else idx[idx >= 0]
