@@ -1,6 +1,6 @@
 """The time-expanded program against a search through every state that its chunks can be in.
 
-RAILOPT_INSTANCES sets how many random instances are tried.
+RAILOPT_SCHEDULES sets how many random instances are tried.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from railopt.solver.epochs.best import best
 from railopt.solver.epochs.exchange import ChunkExchange, bound, lengths
 
-INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "6"))
+INSTANCES = int(os.environ.get("RAILOPT_SCHEDULES", "6"))
 FIRST = int(os.environ.get("RAILOPT_FIRST", "0"))
 
 

@@ -30,12 +30,16 @@ def steps(number):
 
 steps(3)
 tracemalloc.start()
-steps(20)
-gc.collect()
-held = tracemalloc.get_traced_memory()[0]
-steps(20)
-gc.collect()
-assert tracemalloc.get_traced_memory()[0] < held + 100_000, "memory grows from call to call"
+for _ in range(5):  # a kernel may be compiled for the first time meanwhile
+    steps(20)
+    gc.collect()
+    held = tracemalloc.get_traced_memory()[0]
+    steps(20)
+    gc.collect()
+    if tracemalloc.get_traced_memory()[0] < held + 100_000:
+        break
+else:
+    raise AssertionError("memory grows from call to call")
 assert threading.active_count() == 1, "a thread is left"
 """
 
