@@ -3,7 +3,8 @@
     A _rule_ sees a node and what it sends, [rule k r f n] with [r f] unit chunks for node [f],
     and nothing of the other nodes.  No rule guarantees much (T18): whatever it does, some senders,
     of which it does not know who they are, meet on one rail of their destination.  Chunks dealt in
-    turn from rail (k + f) mod N come within a constant factor of what is possible (T18b). *)
+    turn from rail (k + f) mod N keep a bound of their own (T18c), and r senders per class of rails attain T18 where r + 1
+    divides N (T18b). *)
 From Coq Require Import Arith Lia List Bool.
 From Rails Require Import Sums Model.
 
@@ -419,6 +420,45 @@ Proof.
       destruct (Nat.eqb_spec i k) as [A|A], (Nat.eqb_spec i l) as [B|B]; cbn [andb orb]; try lia; subst i.
       * destruct (U k h Hi Hh). lia.
       * destruct (U l h Hi Hh). rewrite Same by auto. lia.
+Qed.
+
+(** enough for two senders on two rails: some bit h < Q parts any two numbers below 2^Q *)
+Theorem T18_bits : forall Q k l, k < 2 ^ Q -> l < 2 ^ Q -> k <> l ->
+  exists h, h < Q /\ Nat.testbit k h <> Nat.testbit l h.
+Proof.
+  induction Q as [|Q IH]; intros k l Hk Hl H; simpl in Hk, Hl; [lia|].
+  pose proof (Nat.div2_odd k) as K. pose proof (Nat.div2_odd l) as L.
+  destruct (bool_dec (Nat.odd k) (Nat.odd l)) as [E|E].
+  - destruct (IH (Nat.div2 k) (Nat.div2 l)) as (h & Hh & B); [lia|lia|intros D; rewrite D, E in K; lia|].
+    exists (S h). split; [lia|exact B].
+  - exists 0. split; [lia|exact E].
+Qed.
+
+(** ** A number from each side: rail u b + v has the chunks with the sender's number u and the
+    receiver's number v, and no number is given more often than the average rounded up *)
+Theorem T18_numbers : forall M a b D x y T, 1 <= a -> 1 <= b ->
+  (forall k u, k < M -> u < a ->
+    sum M (fun f => sum b (fun v => x k f (u * b + v))) <= (row M D k + (a - 1)) / a) ->
+  (forall f v, f < M -> v < b ->
+    sum M (fun k => sum a (fun u => x k f (u * b + v))) <= (col M D f + (b - 1)) / b) ->
+  feasible M (a * b) D y -> within M (a * b) y T -> within M (a * b) x (max a b * T).
+Proof.
+  intros M a b D x y T Ha Hb Sent Got Y W k n Hk Hn.
+  destruct (line_sums M (a * b) D y T Y W k Hk) as [R C].
+  pose proof (Nat.mod_upper_bound n b ltac:(lia)) as V. set (v := n mod b) in *.
+  assert (U : n / b < a) by (apply Nat.div_lt_upper_bound; lia). set (u := n / b) in *.
+  assert (E : n = u * b + v) by (unfold u, v; rewrite (Nat.mul_comm _ b); apply Nat.div_mod_eq).
+  assert (Up : forall c d z, 1 <= c -> z <= c * (d * T) -> (z + (c - 1)) / c <= d * T).
+  { intros c d z Hc Hz. apply Nat.lt_succ_r, Nat.div_lt_upper_bound; [lia|]. rewrite Nat.mul_succ_r. lia. }
+  split.
+  - transitivity (b * T); [|apply Nat.mul_le_mono_r; lia].
+    etransitivity; [|apply (Up a b (row M D k)); [lia|rewrite Nat.mul_assoc; exact R]].
+    etransitivity; [|exact (Sent k u Hk U)]. unfold Snd. apply sum_le. intros f _. rewrite E.
+    exact (sum_single b (fun v => x k f (u * b + v)) v V).
+  - transitivity (a * T); [|apply Nat.mul_le_mono_r; lia].
+    etransitivity; [|apply (Up b a (col M D k)); [lia|rewrite Nat.mul_assoc, (Nat.mul_comm b a); exact C]].
+    etransitivity; [|exact (Got k v Hk V)]. unfold Rcv. apply sum_le. intros i _. rewrite E.
+    exact (sum_single a (fun u => x i k (u * b + v)) u U).
 Qed.
 
 (** ** The rule that attains it: N = L (r + 1) rails, at most r (r + 1) senders in r + 1 classes of r

@@ -7,6 +7,7 @@ all at most: another plan then has one chunk per NIC, so what it makes a rail re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import chain, combinations, combinations_with_replacement, permutations, product
@@ -107,8 +108,19 @@ def some_rules(rules: Sequence[Rule], senders: int, rails: int, most: int) -> bo
     return extended([], 0)
 
 
+RANKINGS: tuple[Row, ...] = (
+    *((1, 2, 3, 4, 5), (2, 5, 3, 4, 1), (2, 1, 3, 5, 4), (2, 1, 3, 5, 4), (1, 2, 4, 3, 5)),
+    *((2, 5, 3, 1, 4), (5, 2, 3, 4, 1), (2, 5, 1, 3, 4), (5, 2, 3, 1, 4), (2, 4, 1, 5, 3)),
+    *((5, 2, 3, 4, 1), (2, 5, 1, 4, 3), (5, 2, 3, 1, 4)),
+)
+"""Of each of 13 senders: at which of its chunks it comes to each of five rails.  No rail receives
+more than 3, so r (r + 1) senders are not the most that keep r.  Found by CP-SAT."""
+
+
 def one_destination(quick: bool = False, *, more: int = 0) -> Result:
-    """T18e: r (r + 1) senders, and `more`, keep the ratio r < N; one more does not."""
+    """T18e: of each (N, r) tried, r (r + 1) senders, and `more`, keep the ratio r < N, and one more
+    does not; on five rails the 13 RANKINGS keep 3.
+    """
     failures = []
     known = [(2, 1), (3, 1), (3, 2), (4, 1), (4, 3), (5, 1), *(() if quick else [(4, 2), (5, 4)])]
     for rails, r in known:
@@ -117,9 +129,16 @@ def one_destination(quick: bool = False, *, more: int = 0) -> Result:
             failures.append(f"N = {rails}, {senders} senders: no rule within {r}")
         if lower(rails, senders + 1) <= r and some_rules(few(rails), senders + 1, rails, r):
             failures.append(f"N = {rails}, {senders + 1} senders: a rule within {r}")
+    ranked = [{b: tuple(int(at <= b) for at in places) for b in range(1, 6)} for places in RANKINGS]
+    if any(sorted(places) != [1, 2, 3, 4, 5] for places in RANKINGS) or len(RANKINGS) != 13:
+        failures.append("N = 5: expected 13 rankings of the rails")
+    if (found := worst_load(ranked, 5)) != 3:
+        failures.append(f"N = 5, 13 senders: {found} chunks on a rail, expected 3")
     covered = ", ".join(f"{rails} {r}" for rails, r in known)
     assumed = ("one destination", "unit chunks, the optimum is 1")
-    return verdict("exhaustive", f"(N, r) = {covered}: all rules", failures, assumed)
+    return verdict(
+        "exhaustive", f"(N, r) = {covered}: all rules; N = 5: 13 rankings", failures, assumed
+    )
 
 
 # ---------------------------------------------------------------- rules that attain it
@@ -132,7 +151,9 @@ def place(r: int, rails: int, own: int, n: int) -> int:
 
 
 def owners(quick: bool = False, *, more: int = 0) -> Result:
-    """T18b: r (r + 1) senders in classes of r; `more` puts as many more into a class."""
+    """T18b: r (r + 1) senders in classes of r, and classes by k - f that are so on both sides;
+    `more` puts as many more into a class.
+    """
     failures, most = [], 3 if quick else 5
     for r, levels in product(range(1, most), range(1, most)):
         rails = levels * (r + 1)
@@ -145,6 +166,14 @@ def owners(quick: bool = False, *, more: int = 0) -> Result:
             rules += [rule] * (r + more)
         if (found := worst_load(rules, rails)) > r:
             failures.append(f"r = {r}, N = {rails}: {found} chunks on a rail")
+        nodes = r * (r + 1) + more + 1
+        pairs = permutations(range(nodes), 2)
+        classes = {(k, f): (k - f - 1) % nodes % (r + 1) for k, f in pairs}
+        shared = Counter(
+            (side, pair[side], own) for pair, own in classes.items() for side in (0, 1)
+        )
+        if max(shared.values()) > r:
+            failures.append(f"r = {r}, {nodes} nodes: {max(shared.values())} pairs of a class")
     assumed = ("unit chunks, of a node no more than it has rails",)
     return verdict("exhaustive", f"r, N/(r+1) = 1..{most - 1}, all traffic", failures, assumed)
 
@@ -271,8 +300,8 @@ def dice(quick: bool = False, *, least: Callable[[int, int], Row] = balanced) ->
 
 # ---------------------------------------------------------------- an integer per destination
 def words(quick: bool = False, *, more: int = 0) -> Result:
-    """T18g: on two rails Q words of a destination are enough for 2^Q senders, sender k going by bit
-    h of its number at word h, and for no more; `more` adds senders.
+    """T18g: on two rails Q words of a destination part any two of 2^Q senders, sender k going by
+    bit h of its number at word h, and of no more; `more` adds senders.
     """
     failures = []
     for count in (1, 2) if quick else (1, 2, 3):
@@ -288,7 +317,7 @@ def words(quick: bool = False, *, more: int = 0) -> Result:
             if not any(a == b for a, b in combinations(chosen, 2))
         ]
     covered = f"1 to {2 if quick else 3} words, all rules for one and two"
-    return verdict("exhaustive", covered, failures, ("N = 2", "one chunk per sender"))
+    return verdict("exhaustive", covered, failures, ("N = 2", "one chunk per sender, two senders"))
 
 
 def numbers(quick: bool = False, *, received: bool = True) -> Result:
