@@ -174,18 +174,18 @@ def _add_optimum(parser: argparse.ArgumentParser) -> None:
         help="the best schedule of a small all-to-all, by a time-expanded program, and kinds "
         "beside it: in stages, or in epochs where --kind has no stages",
     )
-    parser.add_argument("--backend", help=f"--optimum: solver, {' (default) or '.join(NAMES)}")
+    parser.add_argument("--backend", help=f"solver of --optimum: {' (default) or '.join(NAMES)}")
     parser.add_argument(
         "--incast",
         metavar="SERVERS",
         type=common.positive,
-        help="--optimum: from how many servers a NIC receives at a time, and to how many it sends "
+        help="servers from which a NIC receives at a time, and to which it sends, in --optimum "
         "(default 1 with stages, all without)",
     )
     parser.add_argument(
         "--epoch",
         metavar="TIME",
-        help="--optimum without stages: length of an epoch (default: a chunk on the slowest NIC)",
+        help="length of an epoch in --optimum without stages (default: a chunk on the slowest NIC)",
     )
 
 

@@ -120,15 +120,17 @@ class MigrationRow(NamedTuple):
 def curve(
     experts: Array, ratios: Sequence[Fraction], question: HybridQuestion
 ) -> list[MigrationRow]:
-    """Error, bytes and time by compression ratio; experts float [experts, ...].
+    """Error, bytes and time by compression ratio.
 
-    >>> import numpy as np
-    >>> from fractions import Fraction
-    >>> from railopt.moe.hybrid import migrate, spec
-    >>> experts = np.random.default_rng(0).normal(size=(8, 64, 64)).astype(np.float32)
-    >>> rows = migrate.curve(experts, [Fraction(2), Fraction(50)], spec.read(None))
-    >>> rows[0].error < rows[1].error, rows[0].block > rows[1].block
-    (True, True)
+    experts   float [experts, ...]
+
+        >>> import numpy as np
+        >>> from fractions import Fraction
+        >>> from railopt.moe.hybrid import migrate, spec
+        >>> experts = np.random.default_rng(0).normal(size=(8, 64, 64)).astype(np.float32)
+        >>> rows = migrate.curve(experts, [Fraction(2), Fraction(50)], spec.read(None))
+        >>> rows[0].error < rows[1].error, rows[0].block > rows[1].block
+        (True, True)
     """
     if experts.ndim < 2 or experts.dtype.kind != "f" or not experts.size:
         raise InputError(
