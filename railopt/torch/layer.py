@@ -105,7 +105,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         # copies are outside the module's tree: this goes where it goes, on every rank
         floats = (p for p in like.parameters() if p.is_floating_point())
         first = next(floats, torch.empty(0))
-        self.register_buffer("_here", first.detach().new_empty(0), persistent=False)
+        self.register_buffer("here", first.detach().new_empty(0), persistent=False)
         self.register_load_state_dict_post_hook(_loaded)
         limit_s = options.get("limit_s", 600.0)
         apart = made(fabric, everyone(rails.groups.all, limit_s, "copies"), limit_s)
@@ -225,13 +225,13 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         holds = copies.placement.holds[copies.layer]
         self._parcels = Parcels(self.home, holds, self.dispatcher.rails.rank, self._like)
         self._copied = bool(self._parcels.counts.any())
-        self._was = self._here.dtype, self._here.device
+        self._was = self.here.dtype, self.here.device
         self._unsent = False
         self.send_parameters()
 
     def _changed(self) -> str:
         """What became of the layer, not of its copies yet, in words that ranks compare."""
-        dtype, device = self._here.dtype, self._here.device
+        dtype, device = self.here.dtype, self.here.device
         moved = "" if (dtype, device) == self._was else f", experts moved to {dtype} {device.type}"
         return moved + (", experts loaded" if self._unsent else "")
 
@@ -241,10 +241,10 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         self.trans = self._waited(self._sent, self.trans)
         dtype, device = self._was
         for module in (self._like, *self._copies.values()):
-            if self._here.dtype != dtype:
-                module.to(self._here.dtype)
-            if self._here.device != device:
-                module.to(self._here.device)
+            if self.here.dtype != dtype:
+                module.to(self.here.dtype)
+            if self.here.device != device:
+                module.to(self.here.device)
         self._arrange()
 
     def _send_gradients(self) -> None:
