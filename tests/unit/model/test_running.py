@@ -15,6 +15,7 @@ import pytest
 
 from railopt import Fabric, demand_from
 from railopt.base.errors import InputError
+from railopt.files.inspector import _USUAL
 from railopt.model.running import running_job
 
 NODES, GPUS = 2, 2
@@ -118,12 +119,25 @@ def test_a_part_is_chosen_by_number_and_by_time(tmp_path: Path) -> None:
         np.testing.assert_array_equal(job.traffic.bytes, expected, options)
 
 
-def test_the_beginning_of_an_operation_counts_where_it_is_known(tmp_path: Path) -> None:
+@pytest.mark.parametrize("channels", [0, 1, 3])
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_beginning_of_an_operation_counts_where_it_is_known(
+    tmp_path: Path, channels: int, quick: bool
+) -> None:
+    """Lines of NCCL_INSPECTOR_DUMP_VERBOSE=1, as the plugin writes them and with more in them."""
     matrix = drawn(6)
     records = list(exchange(matrix))
     for one in records:
         late = one["p2p_perf"]["p2p_sn"] > 4
-        one["p2p_perf"]["event_trace_ts"] = {"p2p_start_ts": START + (5_000 if late else 0)}
+        for unit, start in (("sn", 1), ("ts", START + (5_000 if late else 0))):
+            events = {f"kernel_{event}_{unit}": start + 9 for event in ("start", "stop", "record")}
+            one["p2p_perf"][f"event_trace_{unit}"] = {
+                f"p2p_start_{unit}": start,
+                f"p2p_stop_{unit}": start + 1,
+                "kernel_events": [{"channel_id": channel, **events} for channel in range(channels)],
+                **({} if quick else {"more": 1}),
+            }
+    assert bool(_USUAL.fullmatch(json.dumps(records[0]).encode())) == quick
     job = running_job(write(tmp_path / "run", records) + ":to=1ms", FABRIC)
     np.testing.assert_array_equal(job.traffic.bytes, matrix)
     assert "differ in what was sent and received" in job.notes[0]
