@@ -172,7 +172,7 @@ class GapRow(NamedTuple):
     @property
     def cut(self) -> LeafCut | None:
         """What no plan beats because of the links above leaves; None where there are none."""
-        return uplink_bound(self.report.plan.fabric, self.report.plan.chunks.node_matrix)
+        return uplink_bound(self.report.plan.fabric, self.report.plan.chunks)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON values; what the plan moves inside nodes, in bytes, only where it was asked
