@@ -215,7 +215,7 @@ def policy_gaps(
         sized = None if report is None else partial(report, size)
         bound, plans = _planned(fabric, traffic, policies, size, sized)
         shared = _fastest_report(plans, bound, limit_s, seed, sized)
-        cut = uplink_bound(fabric, shared.plan.chunks.node_matrix)
+        cut = uplink_bound(fabric, shared.plan.chunks)
         yield [
             GapRow(size, f"{plan.policy}-{size}", replace(shared, plan=plan), cut) for plan in plans
         ]
@@ -291,7 +291,7 @@ def file_gaps(
         loaded = Plan.read(path)
         sized = None if report is None else partial(report, str(path))
         (found,) = gaps([loaded], limit_s=limit_s, seed=seed, report=sized)
-        cut = uplink_bound(loaded.fabric, loaded.chunks.node_matrix)
+        cut = uplink_bound(loaded.fabric, loaded.chunks)
         yield GapRow(format_bytes(loaded.chunks.largest), Path(path).stem, found, cut)
         if found.interrupted:
             return
