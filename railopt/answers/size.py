@@ -217,7 +217,7 @@ class _Site:
             times = [Fraction(load, each) for load, each in zip(loads.tolist(), room, strict=True)]
             worst = max(range(gpus), key=times.__getitem__)
             found.append((times[worst], {"kind": "gpu", "gpu": worst, "side": side}))
-        cut = uplink_bound(fabric, chunks.node_matrix)
+        cut = uplink_bound(fabric, chunks)
         found += [(cut.value, cut.witness)] if cut else []
         return max(found, key=lambda one: one[0])
 
@@ -233,8 +233,11 @@ class _Site:
             some = dice.below(len(nics), count).tolist()
             if len(set(some)) == count:
                 drawn[tuple(nics[place] for place in sorted(some))] = None
-        matrix = np.sum([each.node_matrix for each in self.chunks], axis=0)
-        load = np.maximum(matrix.sum(axis=1), matrix.sum(axis=0))
+        sides = np.zeros((2, nodes), np.int64)
+        for each in self.chunks:
+            for side, ends in zip(sides, (each.src, each.dst), strict=True):
+                np.add.at(side, ends, each.size)
+        load = sides.max(axis=0)
         first, then = np.argsort(-load, kind="stable")[:2].tolist() if nodes > 1 else (0, 0)
         if count == 1:
             return list(drawn), [((first, 0),)]

@@ -48,7 +48,7 @@ def check_wiring(
 
 def _rail_numbers(planned: Fabric, wired: Mapping[int, Node]) -> dict[int, Network]:
     """By planned rail, the numbers (rail, plane) that most files have for it."""
-    numbers = {}
+    numbers: dict[int, Network] = {}
     for rail, device in enumerate(planned.devices):
         seen = Counter(
             (nic.rail, nic.plane)
