@@ -223,6 +223,8 @@ def uplink_bound(fabric: Fabric, what: Chunks | Traffic) -> LeafCut | None:
     leaves = fabric.leaves
     if leaves is None or leaves.groups(fabric.nodes) == 1:
         return None
+    src: Array
+    dst: Array
     if isinstance(what, Chunks):
         src, dst, size = what.src, what.dst, what.size
     else:

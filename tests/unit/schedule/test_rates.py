@@ -82,3 +82,17 @@ def test_compact_beside_a_slow_nic_stays_near_the_bound(share: str, within: str)
     took = simulate(Flows(**phases(made)._asdict())).completion
     assert sum(stage_seconds(made)) <= Fraction(within) * made.bound.value
     assert took <= Fraction(within) * made.bound.value
+
+
+def test_a_rail_that_is_dead_at_the_other_end_is_no_help() -> None:
+    """Servers 1 and 2 receive on rail 0 alone, server 2 at half its rate."""
+    fabric = Fabric.uniform(3, 2, "8Gb/s")
+    rx = fabric.rx.copy()
+    rx[1:, 1], rx[2, 0] = 0, 5 * 10**8
+    fabric = Fabric(3, 2, 2, fabric.tx, rx)
+    for first, second, seconds in ((6, 1, 7), (1, 6, 12)):
+        matrix = np.zeros((6, 6), np.int64)
+        matrix[0, 2], matrix[1, 4] = first * 10**9, second * 10**9
+        made = synthesise(fabric, Traffic.from_matrix(matrix, fabric))
+        assert made.bound.value == seconds
+        assert sum(stage_seconds(made)) >= seconds
