@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.answers.candidates import RAILS, Candidate, Dead
+from railopt.answers.dispatches import DIRECT, CarriedDispatch, Dispatches
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.dice import Dice
 from railopt.base.errors import Infeasible, InputError
@@ -30,16 +31,9 @@ from railopt.evidence.bracket import gap_between
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
-from railopt.policies import plan as make_plan
 from railopt.policies import policy_named
-from railopt.sim.assumptions import Assumptions
-from railopt.sim.balancers import Ends
-from railopt.sim.direct import flows_between
-from railopt.sim.from_plan import flows_of_plan
-from railopt.sim.run import run_flows, simulate
 
 PLANNED = ("lpt-local", "equitable", "even-excess", "spill")
-DIRECT = "own NICs, ECMP"
 ALIKE = Fraction(1, 100)
 """Times that differ by less are as good as each other."""
 ROUNDING = Fraction(1, 10**6)
@@ -151,25 +145,14 @@ def size(
     chunks = [each for each in chunks if len(each)]
     if not chunks:
         raise InputError("no bytes cross between nodes: any fabric will do")
-    found = []
+    found, work = [], Dispatches(chunks, asked.seed)
     for one in candidates:
         tell(one.name)
         try:
-            found.append(_Site(one, chunks, asked).sized())
+            found.append(_Site(one, work, asked).sized())
         except InputError as error:
             raise type(error)(f"candidate {quoted(one.name)}: {error}") from error
     return _judged(found, asked, chunks)
-
-
-class _Carried(NamedTuple):
-    """One dispatch on a fabric: seconds of its busiest port, which kind of port that is, bytes of
-    the busiest link, and how to simulate it.
-    """
-
-    time: Fraction
-    limit: str
-    link: int
-    simulated: Callable[[], Fraction]
 
 
 @dataclass(frozen=True)
@@ -177,8 +160,12 @@ class _Site:
     """A candidate with its work."""
 
     candidate: Candidate
-    chunks: list[Chunks]
+    work: Dispatches
     asked: SizeQuestion
+
+    @property
+    def chunks(self) -> list[Chunks]:
+        return self.work.chunks
 
     @property
     def today(self) -> str:
@@ -190,7 +177,7 @@ class _Site:
     def sized(self) -> Sized:
         fabric = self.fabric()
         ways = list(dict.fromkeys([*self.asked.policies, "own-nic", self.today]))
-        runs = {way: [self.carried(fabric, each, way) for each in self.chunks] for way in ways}
+        runs = {way: self.carried(fabric, way) for way in ways}
         known = {way: sum((one.time for one in run), Fraction(0)) for way, run in runs.items()}
         times = {self.today: _simulated(runs[self.today])}
         for way in sorted(ways, key=known.__getitem__):
@@ -213,28 +200,8 @@ class _Site:
             witness=tuple(why for _, why in bounds),
         )
 
-    def carried(self, fabric: Fabric, chunks: Chunks, way: str) -> _Carried:
-        """One dispatch under a policy, or direct from own NIC to own NIC."""
-        plan = None if way == DIRECT else make_plan(fabric, chunks, way)
-        if plan is not None and fabric.leaves is None:
-            most = max(int(plan.loads(side).max()) for side in ("send", "recv"))
-            limit = "scale-up" if plan.scaleup_time > plan.makespan else "NICs"
-            made = plan
-            return _Carried(plan.time_with_scaleup, limit, most, lambda: simulate(made).completion)
-        seed, ideal = self.asked.seed, Assumptions(scale_up="ignored")
-        if plan is not None:
-            flows = flows_of_plan(plan, ideal, seed=seed)[0]
-        else:
-            flows = flows_between(fabric, direct_ends(fabric, chunks), "ecmp", ideal, seed=seed)
-        busiest = int(np.argmax(flows.loads / np.maximum(flows.capacity, 1)))
-        limit = "NICs" if busiest < 2 * fabric.nodes * fabric.rails else "uplinks"
-        inside = Fraction(0) if plan is None else plan.scaleup_time
-        return _Carried(
-            max(flows.bound, inside),
-            "scale-up" if inside > flows.bound else limit,
-            int(flows.loads.max()),
-            lambda: max(run_flows(flows, None, fabric).completion, inside),
-        )
+    def carried(self, fabric: Fabric, way: str) -> list[CarriedDispatch]:
+        return [self.work.carried(fabric, place, way) for place in range(len(self.chunks))]
 
     def bound(self, fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
         """Seconds that no policy beats, and why: the chunks of a node on its NICs (certified), what
@@ -298,12 +265,11 @@ class _Site:
         fabric, found = self.fabric(dead), {}
         for way in ways:
             with suppress(Infeasible):
-                carried = [self.carried(fabric, each, way).time for each in self.chunks]
-                found[way] = sum(carried, Fraction(0))
+                found[way] = sum((one.time for one in self.carried(fabric, way)), Fraction(0))
         return found
 
 
-def _simulated(run: Iterable[_Carried]) -> Fraction:
+def _simulated(run: Iterable[CarriedDispatch]) -> Fraction:
     return sum((one.simulated() for one in run), Fraction(0))
 
 
@@ -319,21 +285,6 @@ def _lost(
     return max(
         Fraction(0), gap_between(min(times), min(healthy[way] for way in ways)) or Fraction(0)
     )
-
-
-def direct_ends(fabric: Fabric, chunks: Chunks) -> Ends:
-    """One flow per pair of GPUs, from NIC to NIC of their own, or the next that lives there."""
-    alive = np.ones_like(fabric.tx)
-    sending = make_plan(replace(fabric, rx=alive), chunks, "own-nic").rail.astype(np.int64)
-    receiving = make_plan(replace(fabric, tx=alive), chunks, "pxn").rail.astype(np.int64)
-    _, head, flow = np.unique(chunks.flow, return_index=True, return_inverse=True)
-    bytes_ = np.zeros(len(head), np.int64)
-    np.add.at(bytes_, flow, chunks.size)
-    going, coming = (
-        node[head].astype(np.int64) * fabric.rails + rail[head]
-        for node, rail in ((chunks.src, sending), (chunks.dst, receiving))
-    )
-    return Ends(going, coming, bytes_)
 
 
 def _mean(shares: Iterable[Fraction | None]) -> Fraction | None:
