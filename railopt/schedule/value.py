@@ -344,13 +344,15 @@ def require_two_levels(fabric: Fabric, traffic: Traffic) -> None:
             f"{fabric.gpus} GPUs and {fabric.rails} NICs per server: a two-level schedule needs "
             "one NIC per GPU, or as many for each (use railopt plan, which has no such rule)"
         )
-    owners = np.arange(fabric.rails) * fabric.gpus // fabric.rails
-    if not fabric.node.near[owners, np.arange(fabric.rails)].all():
+    require_reachable(fabric, traffic)
+    if fabric.inside is None:  # the usual one
+        return
+    rails = np.arange(fabric.rails)
+    if not fabric.inside.near[rails * fabric.gpus // fabric.rails, rails].all():
         raise InputError(
             "GPUs that are not near the NICs of their own number: a two-level schedule puts the "
             "bytes of GPU r on its own rails (use railopt plan, which has no such rule)"
         )
-    require_reachable(fabric, traffic)
 
 
 _FAULTS = {
