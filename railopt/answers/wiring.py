@@ -14,7 +14,7 @@ from railopt.base.units import format_rate
 from railopt.model.fabric import Fabric
 from railopt.model.topology import Node
 
-Network = tuple[int | None, int | None]  # rail and plane, as NCCL numbers them
+Network = tuple[int, int | None]  # rail and plane, as NCCL numbers them
 
 
 class Mismatch(NamedTuple):
@@ -152,8 +152,8 @@ def variables(fabric: Fabric, topology: str | None = None, node: int = 0) -> lis
             raise InputError(f"{fabric.node_name(node)} has no living NIC")
         named = list(enumerate(fabric.devices))
         hcas = ",".join(_hca(fabric, rail) for rail, _ in named if alive[rail])
-        why = "these NICs and no others, by their whole names; each with its port and rail"
-        why += ", and its plane, which NCCL never joins with another" * (fabric.node.planes > 1)
+        numbers = "port and rail" if fabric.node.planes == 1 else "port, rail and plane"
+        why = f"these NICs and no others, by their whole names; each with its {numbers}"
         dead = [device for rail, device in named if not alive[rail]]
         if dead:
             why += f"; dead: {', '.join(dead)}"

@@ -315,11 +315,15 @@ class Fabric(Value):
 
     @classmethod
     def from_node(cls, node: Node, nodes: int) -> Fabric:
-        """A fabric of so many nodes, each like the one that a topology file describes."""
+        """A fabric of so many nodes, each like the one that a topology file describes, whose names
+        of devices it has where all are known.
+        """
         gpus, rails = node.inside.near.shape
         made = cls.uniform(nodes, rails, gpus=gpus, scaleup=node.scaleup, inside=node.inside)
         rates = np.broadcast_to(node.rates, made.tx.shape)
-        return replace(made, tx=rates, rx=rates)
+        names = tuple(nic.name for nic in node.nics)
+        known = all(nic.named for nic in node.nics) and len(set(names)) == len(names)
+        return replace(made, tx=rates, rx=rates, devices=names if known else ())
 
     @classmethod
     def from_toml(cls, data: Mapping[str, Any]) -> Fabric:

@@ -7,6 +7,7 @@ that fewest GPUs have; a NIC that is far from every GPU is left out, unless all 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -41,6 +42,11 @@ class Nic(NamedTuple):
     def bond(self) -> bool:
         """Whether several NICs stand behind this name."""
         return "+" in self.name or "bond" in self.name
+
+    @property
+    def named(self) -> bool:
+        """Whether that is the name of one device, not a number or names that were put together."""
+        return re.fullmatch(r"NIC\d+|net \d+|.*\+.*", self.name) is None
 
 
 class ScaleUpLinks(NamedTuple):

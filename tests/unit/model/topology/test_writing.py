@@ -42,11 +42,19 @@ def unequal() -> Fabric:
 )
 def test_there_and_back(fabric: Fabric) -> None:
     rates = fabric.tx[0].tolist()
-    made = format_dump(fabric.node, rates, fabric.scaleup, fabric.devices)
+    devices = tuple(f"rdma{rail}" for rail in range(fabric.rails, 0, -1))
+    made = format_dump(fabric.node, rates, fabric.scaleup, devices)
     assert made.lost == ()
     again = Fabric.from_node(parse_node(made.text), 2)
     assert again == replace(fabric, inside=fabric.node)
     assert again.node.planes == fabric.node.planes
+    assert again.devices == devices
+
+
+def test_devices_have_names_where_the_file_names_each_alone() -> None:
+    for names in (["a", "a"], ["a", "b+c"], ["a", "net 1"], ["NIC0", "b"]):
+        pairs = [bridge(n, gpu(n), nic(n, name=name)) for n, name in enumerate(names)]
+        assert Fabric.from_node(parse_node(dump(pairs)), 2).devices == ()
 
 
 def test_what_nccl_can_not_say_is_said() -> None:
