@@ -65,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
     parser.add_argument("--top-k", type=common.positive, help="experts per token, for .pt and .npy")
+    common.add_merge_ranks(parser)
     parser.add_argument("--figure", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
     parser.add_argument(
         "--certificate",
@@ -93,7 +94,9 @@ def run(args: argparse.Namespace) -> int:
         model=args.model,
     )
     fabric = common.fabric_from(args)
-    trace = trace_from(args.trace, ranks=fabric.nodes * fabric.gpus, top_k=args.top_k)
+    ranks = fabric.nodes * fabric.gpus
+    trace = trace_from(args.trace, ranks=ranks, top_k=args.top_k)
+    trace = trace.merged(ranks) if args.merge_ranks else trace
     found = weigh(trace, fabric, question, tell=stage)
     if not args.order and len(found.rows) <= len(MECHANISMS):
         common.note("stages are left out: schedules need as many NICs for each GPU, near it")

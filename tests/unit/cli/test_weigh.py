@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from railopt.moe.routing.sources import trace_from
 from railopt.moe.weigh import MECHANISMS
 
 LINE = ("weigh", "drift:steps=4", "--nodes", "2", "--gpus", "2", "--model", "mixtral-8x7b")
@@ -62,6 +63,18 @@ def test_the_bounds_are_certificates(railopt_cli: Callable[..., Any], tmp_path: 
     assert (again.code, "is there already" in again.err) == (1, True)
 
 
+@pytest.mark.slow
+def test_what_a_trace_that_does_not_fit_is_told_helps(
+    railopt_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    trace_from("drift:steps=3", ranks=8).save(tmp_path / "eight.npz")
+    line = (LINE[0], tmp_path / "eight.npz", *LINE[2:], "--steps", "1", "--order", "rails")
+    refused = railopt_cli(*line)
+    assert (refused.code, "--merge-ranks" in refused.err) == (1, True)
+    assert railopt_cli(*line, "--merge-ranks").code == 0
+    assert railopt_cli("hybrid", *line[1:-4], "--steps", "1", "--merge-ranks").code == 0
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -69,6 +82,7 @@ def test_the_bounds_are_certificates(railopt_cli: Callable[..., Any], tmp_path: 
         (("--figure", "weighed.bmp"), "weighed.bmp"),
         (("--held-out", "9"), "held out"),
         (("--width", "column"), "--width"),
+        (("--order", ""), "--order"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(
