@@ -76,7 +76,7 @@ Fixpoint refutes (g : N) (w : reason) (live caps ps : list N) : bool :=
       && (fullest (bits top ps) top <? least)
   | Weighs stated weights =>
       says g stated live && weighable g weights ps && by_dual caps (attach ps (heavy (table_of g weights)))
-  | Covers stated => says g stated live && by_cover [] caps (attach ps [])
+  | Covers stated => says g stated live && by_cover caps ps
   end.
 
 Lemma refutes_sound g w : forall live caps ps, refutes g w live caps ps = true -> refuted caps ps.
@@ -100,7 +100,7 @@ Proof.
       assert (X : load ps a r <= fullest (bits top ps) top); [|lia].
       apply fullest_ge; [|lia]. apply bits_sound; [now apply on_sub|]. unfold load in C. lia.
   - rewrite <- (attach_sizes ps (heavy (table_of g weights))). now apply T7_dual_sound.
-  - rewrite <- (attach_sizes ps []). eapply T7_cover_sound; eauto.
+  - now apply T7_cover_sound.
 Qed.
 
 Definition fast_common (ps : list N) : N := fold_left N.gcd ps 0.

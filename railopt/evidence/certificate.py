@@ -212,14 +212,6 @@ class Certificate:
         return Status.KNOWN if self.claimed_by is None else Status.CLAIMED
 
     @property
-    def bracket(self) -> Bracket:
-        """What is known of the optimum, if it holds: a false certificate may have none, and then
-        this is an InputError.
-        """
-        known = self.value if self.best is None else self.best
-        return Bracket(known, self.bound, self.optimum, self.witness, self.claimed_by or "")
-
-    @property
     def traffic(self) -> str | None:
         """The digest of the traffic between nodes that its chunks were cut from, if it says."""
         return self.problem.get("traffic")

@@ -93,7 +93,7 @@ class Demand:
     def holding(self, holds: Bools, free: Ints) -> Demand:
         """With copies bool [GPU, expert] that stay, and slots int [GPU] free beside them."""
         nodes, experts = self.tokens.shape
-        there = holds.reshape(nodes, -1, experts).any(axis=1)
+        there = np.asarray(holds.reshape(nodes, -1, experts).any(axis=1))
         return replace(self, holds=there, slots=free.reshape(nodes, -1).sum(axis=1))
 
     @property
@@ -192,7 +192,7 @@ def _solved(demand: Demand) -> tuple[Floats, Floats, Floats, Floats] | None:
     """
     from scipy.optimize import linprog
 
-    upper, limits, equal, sums, highest = _program(demand)
+    upper, limits, equal, sums, highest = layer_program(demand)
     nodes, experts = demand.tokens.shape
     made = linprog(
         np.arange(len(highest)) == len(highest) - 1,
@@ -210,7 +210,7 @@ def _solved(demand: Demand) -> tuple[Floats, Floats, Floats, Floats] | None:
     return recv, send, slot * (demand.tokens.sum() / nodes), np.where(demand.held, 1.0, held)
 
 
-def _program(demand: Demand) -> tuple[Any, Floats, Any, Floats, Floats]:
+def layer_program(demand: Demand) -> tuple[Any, Floats, Any, Floats, Floats]:
     """Inequalities, equalities and upper bounds of `_solved`.  Columns are z, r and y by node and
     expert, then T.  Tokens are counted in the mean node's, bytes in the fastest node's.
     """

@@ -17,7 +17,7 @@ from railopt.base.draws import below, seeded
 from railopt.base.kernels import kernel, part
 from railopt.moe.joint import Demand
 
-TRIES, MOST_TRIES = 128, 1 << 15  # changes that are tried: per node and expert, in all
+TRIES, MOST_TRIES = 32, 1 << 14  # changes that are tried: per node and expert, in all
 
 
 class FoundPlacement(NamedTuple):
@@ -44,9 +44,24 @@ def found_together(demand: Demand, wish: Floats, tries: int = TRIES) -> FoundPla
     largest = np.argsort(-demand.tokens.sum(axis=0), kind="stable")
     rates = demand.tx.astype(np.float64), demand.rx.astype(np.float64)
     _descend(holds, demand.tokens, largest, *rates, min(MOST_TRIES, tries * holds.size))
-    away = np.where(holds, 0, demand.tokens)
-    shares = _shares(holds, away.sum(axis=0), largest, rates[1])
-    return FoundPlacement(holds.astype(np.bool_), away.sum(axis=1), shares)
+    return split_over(demand, holds.astype(np.bool_))
+
+
+def split_over(demand: Demand, holds: Bools) -> FoundPlacement:
+    """Tokens over given copies, bool [node, expert]: experts with one holder first, then those with
+    most tokens, to the holders that are done first.
+    """
+    away, rx = np.where(holds, 0, demand.tokens), demand.rx.astype(np.float64)
+    received, before = np.zeros(len(rx), np.int64), np.zeros(len(rx))
+    largest = np.argsort(-demand.tokens.sum(axis=0), kind="stable")
+    for several in (False, True):
+        for expert in largest[(holds.sum(axis=0)[largest] > 1) == several].tolist():
+            tokens, loads = int(away[:, expert].sum()), before.copy()
+            _pour(holds, expert, float(tokens), rx, loads)
+            whole = np.floor(loads - before).astype(np.int64)
+            whole[np.flatnonzero(holds[:, expert])[0]] += tokens - whole.sum()
+            received, before = received + whole, loads
+    return FoundPlacement(holds, away.sum(axis=1), received)
 
 
 def _rounded(demand: Demand, wish: Floats) -> Bools:
@@ -59,20 +74,6 @@ def _rounded(demand: Demand, wish: Floats) -> Bools:
             if free[node] and not holds[node, expert] and (again or not holds[:, expert].any()):
                 holds[node, expert], free[node] = True, free[node] - 1
     return holds
-
-
-def _shares(holds: Ints, away: Ints, largest: Ints, rx: Floats) -> Ints:
-    """Whole tokens, int64 [node], that nodes receive as `_spread` says, of away int64 [expert]."""
-    received, before = np.zeros(len(rx), np.int64), np.zeros(len(rx))
-    for few in (True, False):
-        for expert in largest.tolist():
-            if (holds[:, expert].sum() == 1) == few:
-                loads = before.copy()
-                _pour(holds, expert, float(away[expert]), rx, loads)
-                whole = np.floor(loads - before).astype(np.int64)
-                whole[np.flatnonzero(holds[:, expert])[0]] += away[expert] - whole.sum()
-                received, before = received + whole, loads
-    return received
 
 
 @part
@@ -120,7 +121,7 @@ def _cost(holds: Array, tokens: Array, largest: Array, tx: Array, rx: Array) -> 
     return cost
 
 
-@kernel
+@kernel(element_s=1e-3)  # a call tries many changes of the same few elements
 def _descend(holds: Array, tokens: Array, largest: Array, tx: Array, rx: Array, tries: int) -> None:
     """Change holds int64 [node, expert] in place while that gains.  A node takes an expert instead
     of another; where that was the last copy, another node takes it instead of an expert that has

@@ -38,7 +38,7 @@ from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.planners import PlacementProblem, place
 from railopt.moe.placement.prophet import measure
 from railopt.moe.presets import Preset
-from railopt.moe.routing.dispatch import split as shared
+from railopt.moe.routing.dispatch import flows
 from railopt.moe.routing.trace import TRAINING, Trace
 from railopt.moe.routing.window import WHOLE, seen
 from railopt.moe.together import found_together
@@ -315,16 +315,15 @@ class _Weighing:
     model: TimeModel
     chunk: int
 
-    def shares(self, way: _Way, row: int, layer: int) -> tuple[Ints, Bools]:
-        """int64 [source, expert, GPU] of one step and layer, and the copies it uses."""
-        counts = self.trace.counts[row, layer].astype(np.int64)
+    def flow(self, way: _Way, counts: Ints, layer: int) -> tuple[Ints, Bools]:
+        """int64 [source, GPU], tokens of one layer's counts, and the copies that compute them."""
         holds, home, gpus = way.holds[layer], way.home[layer], self.fabric.gpus
         if "split" not in way.on:
-            return shared(counts, holds, home, gpus, way.rule), holds
+            return flows(counts, holds, home, gpus, way.rule), holds
         start, free = self.start(way, layer)
         slots = SpareSlots(self.fabric.nodes, gpus, start, free.astype(np.int32))
         made = Greedy(slots).split(counts.sum(axis=0))
-        return near_first(counts, made.tokens, gpus), start | made.copies
+        return near_first(counts, made.tokens, gpus).sum(axis=1), start | made.copies
 
     def start(self, way: _Way, layer: int) -> tuple[Bools, Ints]:
         """bool [GPU, expert]: copies that every step has, and int64 [GPU]: slots for its own."""
@@ -375,15 +374,20 @@ class _Weighing:
         """Picoseconds of dispatch and combine and of the iteration, and copies sent per layer."""
         terms, exchange = [], 0
         for layer in range(len(self.trace.layers)):
-            shares, holds = self.shares(way, row, layer)
-            flow = shares.sum(axis=1) * self.sized.token_bytes()
-            np.fill_diagonal(flow, 0)
+            found, flow = self.measured(way, row, layer)
             both = self.exchange_ps(way, flow) + self.exchange_ps(way, flow.T.copy())
             exchange += both
-            found = measure(self.model, shares, holds, home=way.home[layer])
             terms.append(found._replace(a2a=both // 2))
         copies = sum(each.copies for each in terms) / len(terms)
         return exchange, self.iteration_ps(terms), copies
+
+    def measured(self, way: _Way, row: int, layer: int) -> tuple[Terms, Ints]:
+        """The times of one layer beside its exchange, and int64 [GPU, GPU], bytes between GPUs."""
+        counts = self.trace.counts[row, layer].astype(np.int64)
+        flow, holds = self.flow(way, counts, layer)
+        found = measure(self.model, flow, counts, holds, home=way.home[layer])
+        np.fill_diagonal(flow, 0)
+        return found, flow * self.sized.token_bytes()
 
     def iteration_ps(self, terms: list[Terms]) -> int:
         """With copies that are sent and added up each time where this is training; else the forward
@@ -406,18 +410,19 @@ def near_first(counts: Ints, tokens: Ints, gpus: int) -> Ints:
     own = np.minimum(left, room)
     routed[np.arange(devices), :, np.arange(devices)] = own.T
     left, room = left - own, room - own
-    for first in (*range(0, devices, gpus), None):
-        part = slice(None) if first is None else slice(first, first + gpus)
-        want, have = left[:, part], room[:, part]
+    nodes = [(slice(None), slice(first, first + gpus)) for first in range(0, devices, gpus)]
+    alone = [(slice(expert, expert + 1), slice(None)) for expert in range(experts)]
+    for which, part in (*nodes, *alone):  # all experts inside a node, then one among all GPUs
+        want, have = left[which, part], room[which, part]
         ends = np.cumsum(want, axis=1)
         places = np.cumsum(have, axis=1)
         moved = np.minimum(ends[:, :, None], places[:, None, :]) - np.maximum(
             (ends - want)[:, :, None], (places - have)[:, None, :]
         )
         moved = np.maximum(moved, 0)  # overlaps of both on one line, so that each is used once
-        routed[part, :, part] += moved.transpose(1, 0, 2)
-        left[:, part] -= moved.sum(axis=2)
-        room[:, part] -= moved.sum(axis=1)
+        routed[part, which, part] += moved.transpose(1, 0, 2)
+        left[which, part] -= moved.sum(axis=2)
+        room[which, part] -= moved.sum(axis=1)
     return routed
 
 
