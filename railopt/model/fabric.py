@@ -32,7 +32,6 @@ from railopt.base.arrays import (
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.base.units import (
     INT64_MAX,
-    PS_PER_S,
     parse_fraction,
     parse_integer,
     parse_rate,
@@ -504,11 +503,6 @@ class Fabric(Value):
         """Write `to_topo()` where the name ends in `.topo`, else `to_toml()`."""
         text = self.to_topo() if Path(path).suffix.lower() == ".topo" else self.to_toml()
         write_atomic(path, text, force=force)
-
-    @property
-    def latency(self) -> Fraction:
-        """One-way latency in seconds."""
-        return Fraction(self.latency_ps, PS_PER_S)
 
 
 class Described(NamedTuple):

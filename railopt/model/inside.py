@@ -81,11 +81,6 @@ class Inside(Value):
             )
 
     @cached_property
-    def in_line(self) -> bool:
-        """Whether GPU r is near rail r, for every r that is both."""
-        return bool(self.near.diagonal().all())
-
-    @cached_property
     def owner(self) -> Ints:
         """int64 [rails]: the GPU through which a rail's staged bytes go, the first that is near."""
         return frozen(np.argmax(self.near, axis=0), np.int64, "owner", 1)

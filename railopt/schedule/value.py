@@ -37,7 +37,7 @@ from railopt.model.traffic import Traffic
 from railopt.schedule.decompose import line_sums
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.pieces import Pieces, cut, node_matrix
-from railopt.schedule.rates import pair_rates, require_reachable
+from railopt.schedule.rates import busiest_nic, pair_rates, require_reachable
 
 DEFAULT_CHUNK = 1 << 18
 _NO_CAP = int(np.iinfo(np.int64).max)
@@ -102,10 +102,14 @@ class Schedule(Value):
 
     @cached_property
     def total(self) -> int:
-        """The sum of the stages' lengths, bytes between two servers; the line sum where nothing
-        waits for a stage.
+        """The sum of the stages' lengths, bytes between two servers; where nothing waits for a
+        stage the line sum, or what the busiest NIC takes where NICs differ.
         """
-        return int(self.lengths.sum()) if KINDS[self.kind].barriers else self.line_sum
+        if KINDS[self.kind].barriers:
+            return int(self.lengths.sum())
+        if self.fabric.is_uniform:
+            return self.line_sum
+        return max(self.line_sum, busiest_nic(self.fabric, self.traffic.node_matrix))
 
     @property
     def line_sum(self) -> int:

@@ -40,6 +40,18 @@ def stage_seconds(made: Schedule) -> list[Fraction]:
     return times
 
 
+def nic_seconds(made: Schedule) -> Fraction:
+    """What the busiest NIC takes for all its bytes."""
+    _, rail, source, target, _, size = made.pieces()
+    fabric, most = made.fabric, Fraction(0)
+    for ends, rates in ((source, fabric.tx), (target, fabric.rx)):
+        loads = np.zeros((fabric.nodes, fabric.rails), np.int64)
+        np.add.at(loads, (ends // fabric.gpus, rail), size)
+        for node, nic in np.argwhere(loads).tolist():
+            most = max(most, Fraction(int(loads[node, nic]), int(rates[node, nic])))
+    return most
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(8))
 def test_the_total_is_what_the_nics_take(seed: int, kind: str) -> None:
@@ -54,6 +66,7 @@ def test_the_total_is_what_the_nics_take(seed: int, kind: str) -> None:
     slack = Fraction(fabric.rails + 1, 10**9)  # bytes that rounding puts on one NIC
     for took, length in zip(stage_seconds(made), made.lengths.tolist(), strict=True):
         assert took <= Fraction(length, rates.fastest) + slack
+    assert nic_seconds(made) <= Fraction(made.total, rates.fastest) + made.stages * slack
     if kind == "compact":
         matrix = equal_bytes(traffic.node_matrix.copy(), rates.up, rates.down)
         np.fill_diagonal(matrix, 0)
