@@ -32,7 +32,6 @@ from railopt.base.arrays import (
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.base.units import (
     INT64_MAX,
-    PS_PER_S,
     parse_fraction,
     parse_integer,
     parse_rate,
@@ -316,11 +315,15 @@ class Fabric(Value):
 
     @classmethod
     def from_node(cls, node: Node, nodes: int) -> Fabric:
-        """A fabric of so many nodes, each like the one that a topology file describes."""
+        """A fabric of so many nodes, each like the one that a topology file describes, whose names
+        of devices it has where all are known.
+        """
         gpus, rails = node.inside.near.shape
         made = cls.uniform(nodes, rails, gpus=gpus, scaleup=node.scaleup, inside=node.inside)
         rates = np.broadcast_to(node.rates, made.tx.shape)
-        return replace(made, tx=rates, rx=rates)
+        names = tuple(nic.name for nic in node.nics)
+        known = all(nic.named for nic in node.nics) and len(set(names)) == len(names)
+        return replace(made, tx=rates, rx=rates, devices=names if known else ())
 
     @classmethod
     def from_toml(cls, data: Mapping[str, Any]) -> Fabric:
@@ -500,11 +503,6 @@ class Fabric(Value):
         """Write `to_topo()` where the name ends in `.topo`, else `to_toml()`."""
         text = self.to_topo() if Path(path).suffix.lower() == ".topo" else self.to_toml()
         write_atomic(path, text, force=force)
-
-    @property
-    def latency(self) -> Fraction:
-        """One-way latency in seconds."""
-        return Fraction(self.latency_ps, PS_PER_S)
 
 
 class Described(NamedTuple):

@@ -78,7 +78,6 @@ class Plan(Value):
         fabric, chunks = self.fabric, self.chunks
         require_type(fabric, Fabric, "fabric", "a Fabric")
         require_type(chunks, Chunks, "chunks", "Chunks")
-        count = len(chunks)
         name = self.policy
         if not isinstance(name, str) or len(name) > FOREIGN or not name.isprintable():
             raise InputError(
@@ -90,6 +89,7 @@ class Plan(Value):
                 f"{fabric.nodes} x {fabric.gpus}"
             )
         object.__setattr__(self, "rail", frozen(self.rail, np.int16, "rail", 1))
+        count = len(chunks)
         if self.stage is not None:
             object.__setattr__(self, "stage", frozen(self.stage, np.int32, "stage", 1))
             if len(self.stage) != count or (count and self.stage.min() < 0):

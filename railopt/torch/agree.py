@@ -1,6 +1,7 @@
 """What ranks agree on before rows move, so that an error of one rank is an error of all and nobody
-waits for rows that never come.  Here all ranks tell all; `railopt.torch.circle` has the rounds of
-policies that need their own node's counts alone.
+waits for rows that never come.  All ranks tell all what they call, with which rows: over gloo in a
+round of its own, a few numbers of each rank, before any whose messages depend on the object that is
+called; over NCCL with the counts.
 """
 
 from __future__ import annotations
@@ -25,10 +26,8 @@ __all__ = [
     "agreed",
     "alike",
     "differentiable",
-    "identical",
+    "raise_any",
     "raise_splits",
-    "raise_unlike",
-    "raise_unlike_counts",
     "raise_unlike_heads",
     "raise_unlike_splits",
     "same",
@@ -63,6 +62,11 @@ class Offer(NamedTuple):
         """What a rank brings that has no rows to offer."""
         return cls(np.zeros(0, np.int64), None, width, kind, problem)
 
+    @property
+    def call(self) -> int:
+        """Which call it is that brings counts."""
+        return SENDS if self.recv is None else SPLITS
+
     def head(self, call: int) -> list[int]:
         """Numbers by which ranks compare what they bring."""
         return [bool(self.problem), mark(self.kind), mark(self.made), call]
@@ -75,17 +79,10 @@ def differentiable(needed: bool) -> str:
 
 def same(group: Any, setup: str, problem: str) -> None:
     """Raise on every rank what is wrong at any, or that two were made differently."""
-    _raise_any(texts(group, problem))
-    identical(group, setup, None, "was")
-
-
-def identical(group: Any, made: str, limit_s: float | None, verb: str = "calls what was") -> None:
-    """Raise on every rank that two call objects that were made differently.  Which rounds follow,
-    and how long their messages are, depends on the object: one number of each rank goes first.
-    """
-    marks = gathered(group, np.array([mark(made)], np.int64), limit_s)
+    raise_any(group, problem)
+    marks = gathered(group, np.array([mark(setup)], np.int64))
     if (marks != marks[0]).any():
-        _raise_unlike_setups(texts(group, made), verb)
+        _raise_unlike_setups(texts(group, setup), "was")
 
 
 def agreed(group: Any, offer: Offer) -> Ints:
@@ -94,49 +91,44 @@ def agreed(group: Any, offer: Offer) -> Ints:
     """
     ranks = dist.get_world_size(group)
     sides = [offer.send] if offer.recv is None else [offer.send, offer.recv]
-    every = _told(group, offer, SPLITS if len(sides) > 1 else SENDS, np.concatenate(sides))
+    every = _told(group, offer, offer.call, np.concatenate(sides), 2 * ranks, None)
     counts = np.ascontiguousarray(every[:, :ranks])
     if offer.recv is not None:
         raise_splits(counts, every[:, ranks:].T)
     return counts
 
 
-def alike(group: Any, offer: Offer, counts: Ints | None = None) -> None:
-    """Raise on every rank what is wrong at any, that rows of two differ, or that two were handed
-    different `counts` [R, R], of which a digest is exchanged.
+def alike(
+    group: Any, offer: Offer, call: int, counts: Ints | None, limit_s: float | None, *, first: bool
+) -> None:
+    """Raise on every rank what is wrong at any, that two make different calls or have rows of
+    different kinds, or were handed different `counts` [R, R], of which a digest is exchanged.
+
+    first   the round goes before all others; else its messages are as long as those of `agreed`
     """
-    if counts is None:
-        _told(group, offer, NOTHING, np.zeros(0, np.int64))
-        return
-    digest = np.array([digest_number(counts.tobytes())])
-    digests = _told(group, offer, COUNTS, digest)[:, 0]
-    if (digests != digests[0]).any():
-        raise_unlike_counts(group, counts)
+    digest = 0 if counts is None else digest_number(counts.tobytes())
+    length = 1 if first else 2 * dist.get_world_size(group)
+    digests = _told(group, offer, call, np.array([digest]), length, limit_s)[:, 0]
+    if counts is not None and (digests != digests[0]).any():
+        _raise_unlike_counts(group, counts)
 
 
-def _told(group: Any, offer: Offer, call: int, numbers: Ints) -> Array:
-    """int64 [R, 2R]: the `numbers` of every rank, zeros after them, once all make the same call
+def _told(
+    group: Any, offer: Offer, call: int, numbers: Ints, length: int, limit_s: float | None
+) -> Array:
+    """int64 [R, length]: the `numbers` of every rank, zeros after them, once all make the same call
     with rows of one kind, and nothing is wrong at any.
 
     Messages of all calls are of one length: backends end a process where lengths differ.
     """
-    message = np.zeros(HEADER + 2 * dist.get_world_size(group), np.int64)
+    message = np.zeros(HEADER + length, np.int64)
     message[:HEADER] = offer.head(call)
     if not offer.problem:
         message[HEADER : HEADER + len(numbers)] = numbers
-    every = gathered(group, message)
+    every = gathered(group, message, limit_s)
     if offer.problem or (every[:, :HEADER] != message[:HEADER]).any():
         raise_unlike_heads(group, offer, every[:, :HEADER])
     return every[:, HEADER:]
-
-
-def raise_unlike(group: Any, offer: Offer, call: int) -> None:
-    """Raise what is wrong at any rank, or how two differ, if so; every rank comes here if one
-    does.
-    """
-    heads = gathered(group, np.array(offer.head(call), np.int64))
-    if heads[:, 0].any() or (heads != heads[0]).any():
-        raise_unlike_heads(group, offer, heads)
 
 
 def raise_unlike_splits(group: Any, offer: Offer) -> None:
@@ -145,7 +137,7 @@ def raise_unlike_splits(group: Any, offer: Offer) -> None:
     raise_splits(every[:, 0], every[:, 1].T)
 
 
-def raise_unlike_counts(group: Any, counts: Ints) -> None:
+def _raise_unlike_counts(group: Any, counts: Ints) -> None:
     """Raise where the counts differ that two ranks were handed; every rank comes here."""
     tables = gathered(group, counts)
     rank, source, target = np.argwhere(tables != tables[0])[0].tolist()
@@ -159,7 +151,7 @@ def raise_unlike_counts(group: Any, counts: Ints) -> None:
 def raise_unlike_heads(group: Any, offer: Offer, heads: Array) -> None:
     """Raise what is wrong at any rank, or how two differ; every rank comes here if one does."""
     if heads[:, 0].any():
-        _raise_any(texts(group, offer.problem))
+        raise_any(group, offer.problem)
     if (heads[:, 2] != heads[0, 2]).any():
         _raise_unlike_setups(texts(group, offer.made), "calls what was")
     kinds = texts(group, offer.kind)
@@ -197,7 +189,8 @@ def _raise_unlike_setups(setups: list[str], verb: str) -> NoReturn:
     )
 
 
-def _raise_any(problems: list[str]) -> None:
-    for rank, problem in enumerate(problems):
-        if problem:
-            raise InputError(f"rank {rank}: {printable(problem, TEXT)}")
+def raise_any(group: Any, problem: str) -> None:
+    """Raise on every rank what is wrong at any; every rank comes here."""
+    for rank, text in enumerate(texts(group, problem)):
+        if text:
+            raise InputError(f"rank {rank}: {printable(text, TEXT)}")

@@ -171,7 +171,7 @@ class RailAllToAll:
         """
         offer = self.stamped(offer)
         if counts is None and self.agree_first and self._device != "cuda":
-            agree.identical(self._all, self._made, self.limit_s)
+            agree.alike(self._all, offer, offer.call, None, self.limit_s, first=True)
         if counts is None and self.on_device is not None:
             route = self.on_device.route(offer)
         elif counts is None and self._alone:
@@ -201,12 +201,10 @@ class RailAllToAll:
         two were handed different counts; unless ranks are not to agree.
         """
         offer = self.stamped(offer)
-        if self.agree_first and self._device != "cuda":
-            agree.identical(self._all, self._made, self.limit_s)
-        if self._alone or not self.agree_first:
-            self._circle.confirm(offer, counts)
-        else:
-            agree.alike(self._all, offer, counts)
+        if self.agree_first:
+            call = agree.NOTHING if counts is None else agree.COUNTS
+            first = self._device != "cuda"
+            agree.alike(self._all, offer, call, counts, self.limit_s, first=first)
 
     def _known(self, counts: Any, offer: agree.Offer) -> Ints:
         """Counts that every rank hands in, held against its own splits and against the others'."""

@@ -1,17 +1,18 @@
-"""Rounds in which each node decides alone: counts inside the node, sizes inside the rail group and
-the node.  Nothing is of size R x R.
+"""Rounds in which each node decides alone: counts inside the node, sizes inside the rail group.
+Nothing is of size R x R.
 
     1  node    [R] counts of each of its GPUs
-    2  rail    what this node sends there: [rails + G * G] rows
-    3  node    what a GPU passes on to each other: [R] rows; not where rows only reach nodes
+    2  rail    what this node sends there: [rails + 2 * G * G] rows
 
-An error of one rank is an error of all without a round more.  A head goes with rounds 1 and 2:
-what the rank calls, with which rows.  After 1 a rank knows whether its node is at one; after 2 it
-has the heads of all nodes, the same ones everywhere; if they differ, all gather what is wrong.
+All GPUs of a node make the same plan, so each can tell the same GPU of another node both what that
+has to pass on and what it gets.
 
-Splits that don't fit (one rank sends what another does not expect) show in a sum: each rank adds up
-what it sends to and expects from every other, times a random number of that pair, the one with a
-minus.  Over all ranks the sum is 0 modulo 2**64 if all fit, and else but once in about 2**50.
+An error of one rank is an error of all.  What a rank calls, with which rows, all have compared
+before (`railopt.torch.agree`).  A plan that fails fails at all GPUs of its node, which say so in
+round 2.  Splits that don't fit (one rank sends what another does not expect) show in a sum: each
+rank adds up what it sends to and expects from every other, times a random number of that pair, the
+one with a minus.  Over all ranks the sum is 0 modulo 2**64 if all fit, and else but once in about
+2**50.
 """
 
 from __future__ import annotations
@@ -20,26 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from railopt.base.arrays import Array, Ints
+from railopt.base.arrays import Array
 from railopt.base.errors import InputError
-from railopt.torch.agree import (
-    COUNTS,
-    NOTHING,
-    SENDS,
-    SPLITS,
-    Offer,
-    raise_unlike,
-    raise_unlike_counts,
-    raise_unlike_splits,
-)
+from railopt.torch.agree import Offer, raise_any, raise_unlike_splits
 from railopt.torch.groups import Groups
 from railopt.torch.routes import Route, Router
-from railopt.torch.talk import digest_number, exchanged, gathered
+from railopt.torch.talk import exchanged, gathered
 
 __all__ = ["Circle"]
 
-# numbers of a head: those of `Offer.head`, what else is the same everywhere, what adds up to 0
-HEAD, SAME, SUM = 6, slice(1, 5), 5
+HEAD = 2  # numbers before those of `Router.decide`: whether the plan failed, what adds up to 0
 
 
 class Circle:
@@ -62,73 +53,31 @@ class Circle:
 
     def route(self, offer: Offer, *, to_nodes: bool = False) -> Route:
         """The route of what every rank offers; see `Router.route`."""
-        call = SPLITS if offer.recv is not None else SENDS
-        head, rows = self._in_node(offer, call)
-        told = None
-        if not head[0]:
-            try:
-                told = self._router.decide(np.ascontiguousarray(rows))
-            except InputError as error:
-                if self._trusts:
-                    raise
-                offer, head[0] = offer._replace(problem=str(error)), 1
-        heads, told = self._in_rail(head, told)
-        self._compare(heads, offer, call)
-        passed = self._router.hear(told)
-        if to_nodes:
-            return self._router.finish(None)
-        return self._router.finish(exchanged(self._groups.node, passed, self._limit_s))
-
-    def confirm(self, offer: Offer, counts: Ints | None = None) -> None:
-        """Raise on every rank what is wrong at any, that rows of two differ, or that two were
-        handed different `counts` [R, R].
-        """
-        if self._trusts:
-            return
-        call = NOTHING if counts is None else COUNTS
-        known = 0 if counts is None else digest_number(counts.tobytes())
-        head, _ = self._in_node(offer._replace(send=offer.send[:0]), call, known)
-        heads, _ = self._in_rail(head, None)
-        self._compare(heads, offer, call, counts)
-
-    def _in_node(self, offer: Offer, call: int, known: int = 0) -> tuple[Ints, Array]:
-        """The head of this node, and the counts [G, R] of its GPUs."""
-        message = np.zeros(HEAD + len(self._out), np.int64)
-        message[:HEAD] = [*offer.head(call), known, 0]
-        if len(offer.send) and not offer.problem:
-            message[HEAD:] = offer.send
-            if offer.recv is not None:
-                message[SUM] = self._weighed(message[HEAD:], offer.recv)
+        message = np.append(offer.send, self._weighed(offer))
         every = gathered(self._groups.node, message, self._limit_s)
-        heads, head = every[:, :HEAD], message[:HEAD].copy()
-        head[0] = heads[:, 0].any() or (heads[:, SAME] != head[SAME]).any()
-        head[SUM] = heads[:, SUM].sum()
-        return head, every[:, HEAD:]
-
-    def _in_rail(self, head: Ints, told: Ints | None) -> tuple[Ints, Ints]:
-        """The heads of all nodes, and what each has for this rank: [nodes, rails + G * G]."""
-        fabric = self._router.fabric
-        message = np.zeros((fabric.nodes, HEAD + fabric.rails + fabric.gpus**2), np.int64)
-        message[:, :HEAD] = head
-        if told is not None:
-            message[:, HEAD:] = told
+        fabric, problem = self._router.fabric, ""
+        message = np.zeros((fabric.nodes, HEAD + fabric.rails + 2 * fabric.gpus**2), np.int64)
+        message[:, 1] = every[:, -1].sum()
+        try:
+            message[:, HEAD:] = self._router.decide(np.ascontiguousarray(every[:, :-1]))
+        except InputError as error:
+            if self._trusts:
+                raise
+            problem, message[:, 0] = str(error), 1
         every = exchanged(self._groups.rail, message, self._limit_s)
-        return every[:, :HEAD], every[:, HEAD:]
-
-    def _compare(self, heads: Ints, offer: Offer, call: int, counts: Ints | None = None) -> None:
-        """Raise what is wrong at any node, or how two differ."""
-        if self._trusts:
-            return
-        if heads[:, 0].any() or (heads[:, SAME] != heads[0, SAME]).any():
-            raise_unlike(self._groups.all, offer, call)
-            if counts is not None:
-                raise_unlike_counts(self._groups.all, counts)
-        elif heads[:, SUM].sum() != 0:
+        if not self._trusts and every[:, 0].any():
+            raise_any(self._groups.all, problem)
+        if not self._trusts and every[:, 1].sum() != 0:
             raise_unlike_splits(self._groups.all, offer)
+        return self._router.finish(every[:, HEAD:], to_nodes=to_nodes)
 
-    def _weighed(self, send: Ints, recv: Ints) -> Any:
-        """What the rank sends minus what it expects, each times its pair's number, as int64."""
-        return (send * self._out - recv * self._in).sum()
+    def _weighed(self, offer: Offer) -> Any:
+        """What the rank sends minus what it expects, each times its pair's number, as int64; 0
+        where it does not know what to expect.
+        """
+        if offer.recv is None:
+            return 0
+        return (offer.send * self._out - offer.recv * self._in).sum()
 
 
 def mixed(number: Array) -> Array:

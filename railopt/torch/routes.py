@@ -13,9 +13,8 @@ Rows inside a node take step 1 alone.
 
 A policy that needs its own row alone is planned by its node, and who receives is told what comes:
 
-    decide    from the rows of the own node: what this rank stages, and what it sends in step 2
-    hear      what the others of its rail group send here: what it passes on in step 3
-    finish    what its node passes on to it, and the way
+    decide    from the rows of the own node: what this rank stages, and what it tells each node
+    finish    from what the other nodes tell: what it passes on and gets, and the way
 
 `route` makes the same of counts that every rank knows.
 """
@@ -33,7 +32,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.policies import plan, policy_named
 from railopt.policies.planner import NODE_POLICIES, NodePlan, Planner
-from railopt.torch.tally import RailRows, RowSums, Tables, add, begin, outgoing, sums
+from railopt.torch.tally import RailRows, RowSums, Tables, add, begin, hear, outgoing, sums
 from railopt.torch.ways import Exchange, Way, transposed
 
 __all__ = ["PIECES", "Route", "Router"]
@@ -46,7 +45,8 @@ class Route(NamedTuple):
 
     way             its steps
     sent, received  int64 [rails]: rows that each NIC of its node sends and receives
-    sources         int64 [R]: rows that are at this rank after the way, by the rank they are from
+    sources         int64 [R]: rows that are at this rank after a way that ends at nodes, by the
+                    rank they are from; [0] after others
     """
 
     way: Way
@@ -82,9 +82,10 @@ class Router:
         self.via = rail_groups(fabric)
         self._planners: dict[int | None, Planner] = {}
         nodes, gpus = fabric.nodes, fabric.gpus
-        shapes = [(ranks, gpus), (gpus, ranks), (ranks, gpus), (ranks, gpus), (nodes, fabric.rails)]
+        shapes = [(ranks, gpus), (gpus, ranks), (ranks, gpus), (ranks, gpus), (fabric.rails,)]
         tables = [np.empty(shape, np.int64) for shape in shapes]
-        self._tables = Tables._make([*tables, np.empty(fabric.rails, np.int64)])
+        told = np.empty((nodes, fabric.rails + 2 * gpus * gpus), np.int64)
+        self._tables = Tables._make([*tables, told])
         vectors = [np.empty(n, np.int64) for n in (gpus, gpus, nodes, nodes, gpus, gpus)]
         self._sums = RowSums._make([*vectors, np.empty((gpus, nodes), np.int64)])
 
@@ -100,35 +101,19 @@ class Router:
         return self._way(to_nodes)
 
     def decide(self, rows: Ints) -> Ints:
-        """int64 [nodes, rails + G * G]: what this rank tells the same GPU of each node, of the
-        `rows` [G, R] that its node has: rows of all rails to that node, then those of its own rail
-        group from each of its GPUs to each of theirs.
+        """int64 [nodes, rails + 2 * G * G]: what this rank tells the same GPU of each node, of the
+        `rows` [G, R] that its node has; see `Tables.told`, whose buffer it is.
         """
         begin(rows, self.rank, self._tables)
         made = self._plan_of(self.node, rows, self._caps(rows, self.node, 1))
         pieces = RailRows(made.src_gpu, made.dst_gpu, made.size, made.rail)
         add(pieces, self.via, self.rank, self._tables)
-        nodes, gpus = self.fabric.nodes, self.fabric.gpus
-        blocks = self._tables.gathered.reshape(gpus, nodes, gpus).swapaxes(0, 1)
-        return np.concatenate([self._tables.sent, blocks.reshape(nodes, -1)], axis=1)
+        return self._tables.told
 
-    def hear(self, told: Ints) -> Ints:
-        """int64 [G, R]: what this rank tells each GPU of its node, once the same GPU of each node
-        has `told` it [nodes, rails + G * G]: rows that it passes on to that GPU, by source.
-        """
-        (nodes, rails), gpus = self._tables.sent.shape, self.fabric.gpus
-        told[self.node] = 0  # what stays in the node is known
-        self._tables.received[:] = told[:, :rails].sum(axis=0)
-        self._tables.arrived[:] += told[:, rails:].reshape(nodes * gpus, gpus)
-        return np.ascontiguousarray(self._tables.arrived.T)
-
-    def finish(self, passed: Ints | None) -> Route:
-        """The way, once each GPU of the node has said what it passes on to this rank: `passed` [G,
-        R]; None: rows only have to reach the node (see `route`).
-        """
-        if passed is not None:
-            self._tables.into[:] = passed.T
-        return self._way(passed is None)
+    def finish(self, told: Ints, *, to_nodes: bool = False) -> Route:
+        """The way, once the same GPU of each node has `told` this rank what `decide` says there."""
+        hear(told, self.node, self._tables)
+        return self._way(to_nodes)
 
     def _way(self, to_nodes: bool) -> Route:
         """The way that the tables say."""
@@ -137,12 +122,12 @@ class Router:
         staged = Exchange("node", total.staged.tolist(), total.gathered.tolist())
         carried = Exchange("rail", total.sent.tolist(), total.received.tolist(), self.staged)
         way: Way = (transposed(tables.own), staged, transposed(total.blocks), carried)
-        reached = tables.arrived
         if not to_nodes:
             passed = Exchange("node", total.passed.tolist(), total.into.tolist())
             way = (*way, transposed(tables.arrived), passed, transposed(tables.into.T))
-            reached = tables.into
-        return Route(way, tables.sent.sum(axis=0), tables.received.copy(), reached.sum(axis=1))
+        sources = tables.arrived.sum(axis=1) if to_nodes else np.zeros(0, np.int64)
+        sent = tables.told[:, : self.fabric.rails].sum(axis=0)
+        return Route(way, sent, tables.received.copy(), sources)
 
     def pieces_of(self) -> tuple[Ints, Ints]:
         """The last route's rows by rank and rail group [R, G], and those that this rank carries, by

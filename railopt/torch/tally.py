@@ -9,7 +9,7 @@ import numpy as np
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel
 
-__all__ = ["RailRows", "RowSums", "Tables", "add", "begin", "by_column", "outgoing", "sums"]
+__all__ = ["RailRows", "RowSums", "Tables", "add", "begin", "by_column", "hear", "outgoing", "sums"]
 
 
 class RailRows(NamedTuple):
@@ -28,16 +28,18 @@ class Tables(NamedTuple):
     gathered  [G, R]     from GPU i of this node to GPU d, by this rank's rail group
     arrived   [R, G]     from GPU s to GPU h of this node, by this rank's rail group
     into      [R, G]     from GPU s to this rank, by the rail group that carries them
-    sent      [nodes, rails]     what each NIC of this node sends to each node
     received  [rails]    what each NIC of this node receives
+    told      [nodes, rails + 2 * G * G]   what this rank tells the same GPU of each node: rows that
+              each NIC of this node sends there; from GPU i to GPU j there, by this rank's rail
+              group; from GPU i to that GPU, by the rail group that carries them
     """
 
     own: Array
     gathered: Array
     arrived: Array
     into: Array
-    sent: Array
     received: Array
+    told: Array
 
 
 @kernel
@@ -46,7 +48,7 @@ def begin(rows: Array, rank: int, tables: Tables) -> None:
     the rail group of its destination.
     """
     tables.own[:], tables.gathered[:], tables.arrived[:], tables.into[:] = 0, 0, 0, 0
-    tables.sent[:], tables.received[:] = 0, 0
+    tables.told[:], tables.received[:] = 0, 0
     gpus = tables.own.shape[1]
     local = rank % gpus
     for i in range(gpus):
@@ -62,27 +64,46 @@ def add(pieces: RailRows, via: Array, rank: int, tables: Tables) -> None:
     """Add `pieces` to `tables` of `rank`; `via` [G, G, rails] is the rail group of a rail's rows
     from a local GPU to a local GPU of another node.
     """
-    gpus = via.shape[0]
-    node, local = rank // gpus, rank % gpus
+    gpus, rails = np.uint64(via.shape[0]), np.uint64(via.shape[2])
+    node, local = np.uint64(rank) // gpus, np.uint64(rank) % gpus
     for p in range(pieces.size.size):
         # unsigned indices: numba does not ask whether they count from the end
-        s, d, n = np.uint64(pieces.src_gpu[p]), np.uint64(pieces.dst_gpu[p]), pieces.rail[p]
-        rows = pieces.size[p]
-        k, f = s // np.uint64(gpus), d // np.uint64(gpus)
-        i, j = s - k * np.uint64(gpus), d - f * np.uint64(gpus)
-        c = via[i, j, np.uint64(n)]
+        s, d = np.uint64(pieces.src_gpu[p]), np.uint64(pieces.dst_gpu[p])
+        n, rows = np.uint64(pieces.rail[p]), pieces.size[p]
+        k, f = s // gpus, d // gpus
+        i, j = s - k * gpus, d - f * gpus
+        c = np.uint64(via[i, j, n])
         if k == node:
-            tables.sent[f, n] += rows
+            tables.told[f, n] += rows
             if s == rank:
                 tables.own[d, c] += rows
             if c == local:
                 tables.gathered[i, d] += rows
+                tables.told[f, rails + i * gpus + j] += rows
+            if j == local:
+                tables.told[f, rails + (gpus + i) * gpus + c] += rows
         elif f == node:
             tables.received[n] += rows
             if d == rank:
                 tables.into[s, c] += rows
             if c == local:
                 tables.arrived[s, j] += rows
+
+
+@kernel
+def hear(told: Array, node: int, tables: Tables) -> None:
+    """Add what the same GPU of each node has `told` this rank, of `node`: see `Tables.told`."""
+    rails, gpus = tables.received.size, tables.own.shape[1]
+    for k in range(told.shape[0]):
+        for n in range(rails):
+            tables.received[n] += told[k, n]
+        if k == node:  # what stays there is known
+            continue
+        for i in range(gpus):
+            first = rails + i * gpus
+            for j in range(gpus):
+                tables.arrived[k * gpus + i, j] = told[k, first + j]
+                tables.into[k * gpus + i, j] = told[k, first + gpus * gpus + j]
 
 
 class RowSums(NamedTuple):

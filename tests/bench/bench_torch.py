@@ -87,25 +87,20 @@ def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
     rails.agree_first, rails.limit_s, rails.on_device = True, None, None
     groups = Groups("node", "rail", "all")
     rails._circle = circle.Circle(groups, rails._router, None, trusts=False)
-    told, passed = told_by_others(fabric, policy, matrix)
-
-    answers = {"node": passed, "rail": np.zeros((fabric.nodes, circle.HEAD + told.shape[1]), int)}
-    answers["rail"][:, circle.HEAD :] = told
-    marks = np.zeros((len(matrix), 1), np.int64)
-    every = np.zeros((fabric.gpus, circle.HEAD + len(matrix)), np.int64)
-    every[:, circle.HEAD :] = matrix[: fabric.gpus]
+    told = told_by_others(fabric, policy, matrix)
+    heads = np.zeros((len(matrix), agree.HEADER + 1), np.int64)
+    every = np.zeros((fabric.gpus, len(matrix) + 1), np.int64)
+    every[:, :-1] = matrix[: fabric.gpus]
+    heard = np.concatenate([np.zeros((fabric.nodes, circle.HEAD), np.int64), told], axis=1)
 
     def gathered(group: str, message: np.ndarray, *_: Any) -> np.ndarray:
         if group == "all":
-            marks[:] = message
-            return marks
-        every[:, : circle.SUM] = message[: circle.SUM]  # all bring the same
+            heads[:] = message  # all bring the same
+            return heads
         return every
 
     def exchanged(group: str, message: np.ndarray, *_: Any) -> np.ndarray:
-        if group == "rail":
-            answers["rail"][:, : circle.HEAD] = message[:, : circle.HEAD]
-        return answers[group]
+        return heard
 
     offer = rails._offer(out, sent, recv, send)
 
@@ -118,16 +113,15 @@ def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
     return call
 
 
-def told_by_others(
-    fabric: Fabric, policy: str, matrix: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """What the rank hears in its rail group and from the GPUs of its node, which is node 0."""
-    nodes, gpus = fabric.nodes, fabric.gpus
-    routers = [Router(fabric, rank, policy) for rank in range(nodes * gpus)]
-    out = np.stack([r.decide(matrix[r.node * gpus : (r.node + 1) * gpus]) for r in routers])
-    told = out.reshape(nodes, gpus, nodes, -1)[:, :, 0].swapaxes(0, 1)  # by GPU of node 0, by node
-    heard = np.stack([routers[gpu].hear(told[gpu].copy()) for gpu in range(gpus)])
-    return told[RANK], np.ascontiguousarray(heard[:, RANK])
+def told_by_others(fabric: Fabric, policy: str, matrix: np.ndarray) -> np.ndarray:
+    """[nodes, ...]: what the rank, of node 0, hears in its rail group."""
+    gpus = fabric.gpus
+    return np.stack(
+        [
+            Router(fabric, first + RANK, policy).decide(matrix[first : first + gpus])[0]
+            for first in range(0, len(matrix), gpus)
+        ]
+    )
 
 
 def copies() -> Callable[[], Any]:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from railopt import Fabric
 from railopt.base.errors import BackendError, InputError
-from railopt.torch import Groups, RailAllToAll, TokenDispatcher
+from railopt.torch import Groups, RailAllToAll, TokenDispatcher, talk
 from railopt.torch.groups import made
 from railopt.torch.talk import gathered
 from tests.torch.world import BACKEND, WAIT_S, outcomes_of, over_gloo, run, said
@@ -242,6 +242,52 @@ def test_ranks_that_trust_each_other() -> None:
     found = run(4, trusting)
     assert "rank 1: input_split_sizes sum to 5, input has 4 rows" in found[1]
     assert "rank 1: combine before any dispatch" in found[1]
+
+
+def one_node_fails() -> str:
+    """The plan of node 1 fails, at both of its ranks."""
+    railed = RailAllToAll(FABRIC, limit_s=WAIT_S)
+
+    def decide(_: Any) -> Any:
+        raise InputError("more chunks than can be")
+
+    if dist.get_rank() > 1:
+        railed._router.decide = decide
+    return said(railed.all_to_all_single, torch.empty(4), torch.ones(4))
+
+
+@over_gloo
+def test_a_plan_that_fails_at_one_node_is_an_error_of_all() -> None:
+    assert run(4, one_node_fails) == ["rank 2: more chunks than can be"] * 4
+
+
+def rounds(*, agree_first: bool) -> list[int]:
+    """Small rounds of an all-to-all, a dispatch and a combine, beside their exchanges of rows."""
+    railed = RailAllToAll(FABRIC, limit_s=WAIT_S, agree_first=agree_first)
+    dispatcher = TokenDispatcher(FABRIC, 8, limit_s=WAIT_S, agree_first=agree_first)
+    x, idx, weights = torch.ones(3, 2), torch.arange(6).reshape(3, 2), torch.ones(3, 2)
+    real, found = talk._done, [0]
+
+    def counting(*arguments: Any) -> Any:
+        found[-1] += 1
+        return real(*arguments)
+
+    talk._done = counting
+    try:
+        railed.all_to_all_single(torch.empty(4), torch.ones(4))
+        found.append(0)
+        rows = dispatcher.dispatch(x, idx, weights)
+        found.append(0)
+        dispatcher.combine(rows.tokens, rows)
+    finally:
+        talk._done = real
+    return found
+
+
+@over_gloo
+def test_small_rounds() -> None:
+    assert run(4, partial(rounds, agree_first=True)) == [[3, 4, 1]] * 4
+    assert run(4, partial(rounds, agree_first=False)) == [[2, 3, 0]] * 4
 
 
 def dead_ends() -> str:

@@ -35,7 +35,7 @@ from railopt.moe.placement.repair import (
     resized,
 )
 from railopt.moe.placement.replicate import rebalance
-from railopt.moe.routing.dispatch import split
+from railopt.moe.routing.dispatch import flows
 from railopt.moe.routing.trace import Trace
 
 
@@ -351,9 +351,10 @@ def layer_terms(
     from its new home.
     """
     here, owner = one.holds[layer], one.home[layer]
-    shares = split(problem.counts[layer], here, owner, one.gpus, "even")
+    counts = problem.counts[layer]
+    flow = flows(counts, here, owner, one.gpus, "even")
     if previous is None:
-        return prophet.measure(problem.model, shares, here, home=owner)
+        return prophet.measure(problem.model, flow, counts, here, home=owner)
     there = previous.holds[layer]
     left = there if problem.active is None else there & problem.active[:, None]
     stays = left & here
@@ -361,7 +362,7 @@ def layer_terms(
     source = np.where(stays.any(axis=0), stays.argmax(axis=0), source)
     held = here.copy()
     held[source, np.arange(len(source))] = True
-    return prophet.measure(problem.model, shares, held, home=source, have=there)
+    return prophet.measure(problem.model, flow, counts, held, home=source, have=there)
 
 
 def shadow(problem: PlacementProblem) -> Placed:

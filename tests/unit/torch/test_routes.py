@@ -89,10 +89,7 @@ def decided(fabric: Fabric, counts: np.ndarray, policy: str, **options: bool) ->
     rows = counts.reshape(nodes, gpus, -1)
     out = np.stack([router.decide(rows[router.node]) for router in routers])
     told = out.reshape(nodes, gpus, nodes, -1).swapaxes(0, 2).reshape(nodes * gpus, nodes, -1)
-    heard = np.stack([router.hear(told[router.rank]) for router in routers])
-    passed = heard.reshape(nodes, gpus, gpus, -1).swapaxes(1, 2).reshape(nodes * gpus, gpus, -1)
-    to_nodes = options.get("to_nodes", False)
-    return [router.finish(None if to_nodes else passed[router.rank]) for router in routers]
+    return [router.finish(told[router.rank], **options) for router in routers]
 
 
 @pytest.mark.slow
