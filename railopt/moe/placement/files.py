@@ -52,10 +52,7 @@ def read_map(path: str | os.PathLike[str], layers: int = 1) -> list[list[int]]:
 
 def _listed(path: str | os.PathLike[str]) -> list[Any]:
     """The list in a location file of sglang or a map of vLLM."""
-    try:
-        data = json.loads(_text(path, "an expert location"))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{printable(path)}: not JSON ({printable(error, 100)})") from error
+    data = read_json(path, "an expert location")
     try:
         listed: list[Any] = (
             _rows(data[KEY]) if isinstance(data, dict) and set(data) == {KEY} else data
@@ -67,6 +64,14 @@ def _listed(path: str | os.PathLike[str]) -> list[Any]:
             f"{printable(path)}: expected the one key {KEY!r}, or a list of experts per layer"
         )
     return listed
+
+
+def read_json(path: str | os.PathLike[str], what: str) -> Any:
+    """What a JSON file has, of at most `LARGEST` bytes."""
+    try:
+        return json.loads(_text(path, what))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{printable(path)}: not JSON ({printable(error, 100)})") from error
 
 
 def read_costs(path: str | os.PathLike[str], devices: int) -> Floats:
