@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Ints
+from railopt.base.arrays import Ints, Rails
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.plan import Plan, Rails
+from railopt.model.plan import Plan
 from railopt.policies import POLICIES
 from railopt.policies import plan as make_plan
 from railopt.sim.assumptions import Assumptions

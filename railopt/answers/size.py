@@ -5,8 +5,8 @@ today, and by a bound that no policy beats.  Today traffic goes from its GPU's o
 rails alone to the same NIC of the other node, where it is passed on, and over a spine or a fat tree
 to the target's own NIC, on a hashed path (ECMP).
 
-Dead NICs are counted by the busiest port, not simulated: the time is that of the NIC, uplink or
-scale-up port that needs longest.
+Dead NICs are drawn, beside those of the busiest nodes, and planned anew.  Times of these cases are
+those of the port that needs longest; of the worst case it is simulated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from railopt.base.dice import Dice
 from railopt.base.errors import Infeasible, InputError
 from railopt.base.units import quoted
 from railopt.evidence.bounds import lower_bound, uplink_bound
-from railopt.evidence.bracket import gap_between
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
@@ -66,7 +65,11 @@ class SizeQuestion:
 
 
 class Loss(NamedTuple):
-    """What dead NICs cost, as a share of the healthy time; None: no time is enough."""
+    """What dead NICs cost, as a share of the healthy time; None: no time is enough.
+
+    worst  simulated, of the case whose busiest port needs longest
+    mean   of the cases drawn, by their busiest ports
+    """
 
     worst: Fraction | None
     mean: Fraction | None
@@ -185,7 +188,8 @@ class _Site:
                 times[way] = _simulated(runs[way])
         best = min((way for way in ways if way in times), key=times.__getitem__)
         busy = max(runs[best], key=lambda one: one.time)
-        lost, lost_today = self.losses(ways, known)
+        lost = self.losses(ways, known, times[best])
+        lost_today = self.losses([self.today], known, times[self.today])
         bounds = [self.bound(fabric, each) for each in self.chunks]
         return Sized(
             self.candidate,
@@ -245,20 +249,26 @@ class _Site:
         others += [(then, nic) for nic in range(min(2, rails)) if then != first]
         return list(drawn), [((first, 0), other) for other in others]
 
-    def losses(self, ways: list[str], healthy: dict[str, Fraction]) -> list[tuple[Loss, Loss]]:
-        """What one and what two dead NICs cost, each case with the best of these ways; the same as
-        it is done today.
+    def losses(
+        self, ways: list[str], healthy: dict[str, Fraction], simulated: Fraction
+    ) -> tuple[Loss, Loss]:
+        """What one and what two dead NICs cost, each case with the best of these ways; `healthy` is
+        the busiest port's time of each way, `simulated` that of the best one.
         """
-        found = []
+        found, before = [], min(healthy[way] for way in ways)
         for count in (1, 2):
             drawn, dreaded = self.cases(count)
-            times = [self.degraded(dead, ways) for dead in (*drawn, *dreaded)]
-            for some in (ways, [self.today]):
-                shares = [_lost(some, after, healthy) for after in times]
-                known = [share for share in shares if share is not None]
-                worst = max(known) if len(known) == len(shares) else None
-                found.append(Loss(worst, _mean(shares[: len(drawn)])))
-        return [(found[0], found[2]), (found[1], found[3])]
+            cases = {dead: self.degraded(dead, ways) for dead in (*drawn, *dreaded)}
+            times = {dead: min(after.values(), default=None) for dead, after in cases.items()}
+            known = {dead: time for dead, time in times.items() if time is not None}
+            worst = None
+            if len(known) == len(times):
+                dead = max(known, key=known.__getitem__)
+                way = min(cases[dead], key=cases[dead].__getitem__)
+                worst = _lost(_simulated(self.carried(self.fabric(dead), way)), simulated)
+            mean = _mean(_lost(times[dead], before) for dead in drawn)
+            found.append(Loss(worst, mean))
+        return found[0], found[1]
 
     def degraded(self, dead: Dead, ways: list[str]) -> dict[str, Fraction]:
         """Seconds by way, where NICs are dead; a way that carries nothing then is left out."""
@@ -273,18 +283,9 @@ def _simulated(run: Iterable[CarriedDispatch]) -> Fraction:
     return sum((one.simulated() for one in run), Fraction(0))
 
 
-def _lost(
-    ways: Iterable[str], after: dict[str, Fraction], healthy: dict[str, Fraction]
-) -> Fraction | None:
-    """Share of the healthy time, both with the best of these ways, or None where none carries; 0
-    where a spare makes up for it.
-    """
-    times = [after[way] for way in ways if way in after]
-    if not times:
-        return None
-    return max(
-        Fraction(0), gap_between(min(times), min(healthy[way] for way in ways)) or Fraction(0)
-    )
+def _lost(time: Fraction | None, healthy: Fraction) -> Fraction | None:
+    """Share of the healthy time, None where no time is enough; 0 where a spare makes up for it."""
+    return None if time is None else max(Fraction(0), time / healthy - 1)
 
 
 def _mean(shares: Iterable[Fraction | None]) -> Fraction | None:

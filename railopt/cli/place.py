@@ -191,11 +191,7 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_iteration(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--merge-ranks",
-        action="store_true",
-        help="join consecutive source ranks until one per GPU is left",
-    )
+    common.add_merge_ranks(parser)
     parser.add_argument(
         "--model", help="model whose dimensions count (default: the trace's own), e.g. deepseek-v3"
     )
@@ -299,8 +295,7 @@ def run(args: argparse.Namespace) -> int:
         common.refuse_idle("tokens", f"with a trace of {trace.tokens_per_rank} tokens per rank")
     if args.gantt and trace.records != TRAINING:
         raise InputError(f"--gantt draws a training iteration: the trace has {trace.records}")
-    if args.merge_ranks and trace.ranks != devices:
-        trace = trace.merged(devices)
+    trace = trace.merged(devices) if args.merge_ranks else trace
     question = _question(args, fabric, trace.experts, len(trace.layers))
     made = compare(trace, fabric, question, stage)
     _save(args, made, trace.layers.tolist())

@@ -19,7 +19,8 @@ As canonical JSON (sorted keys, no spaces), version 2:
                  GPU], ...], "spare": [slots of a GPU, ...]}, and "node": [node of a GPU, ...]
                  where copies stay on nodes that hold their expert; bounds in tokens
                 {"kind": "layer", "tokens": [[of each node], ...], of each expert, "slots": [...],
-                 "tx": [...], "rx": [...], of each node, "token_bytes": b}
+                 "tx": [...], "rx": [...], of each node, "token_bytes": b}, perhaps "holds": [[0 or
+                 1 of each node], ...], of each expert: copies there already, beside the slots
                 {"kind": "leaves", "tx": [[...]], "rx": [[...]], "leaf": {"nodes": m, "rails": r,
                  "uplinks": u, "rate": v}, "chunks": {...}}
                 and, but beside a plan, perhaps "traffic": hex, the digest of the `Traffic` between

@@ -1,6 +1,6 @@
 """Epochs in which scale-up is never full: the exchange of whole servers has the same optimum.
 
-Which GPU a chunk comes from then matters to no NIC, and it makes its hops inside servers in the
+The GPU that a chunk comes from then matters to no NIC, and it makes its hops inside servers in the
 epoch in which it is on the wire.  The program of the servers has fewer columns by far.
 """
 
@@ -17,7 +17,7 @@ def between_servers(exchange: ChunkExchange, epochs: int) -> ChunkExchange:
     """The same exchange with one GPU per server, where no schedule of `epochs` or more epochs fills
     a scale-up port; else the exchange as it is.
     """
-    if not exchange.epoch or exchange.gpus == 1 or not epochs or _filled(exchange, epochs):
+    if exchange.gpus == 1 or not len(exchange.pairs) or _filled(exchange, epochs):
         return exchange
     n, gpus = exchange.nodes, exchange.gpus
     demand = exchange.demand.reshape(n, gpus, n, gpus).sum(axis=(1, 3))
@@ -48,10 +48,9 @@ def between_gpus(exchange: ChunkExchange, servers: ChunkExchange, table: Timetab
     """A timetable of `between_servers` as one of the exchange itself."""
     if servers is exchange:
         return table
-    used = table.wire.any(axis=(1, 2)) | table.start.any(axis=(1, 2, 3))
-    epochs = int(np.flatnonzero(used).max(initial=-1)) + 1
+    epochs = len(table.wire)
     found = empty(exchange, epochs)
-    found.start[:] = table.start[:epochs]
+    found.start[:] = table.start
     left = exchange.demand.copy()
     source, target = exchange.node_of[exchange.pairs.T]
     for pair, (i, j) in enumerate(servers.pairs.tolist()):
