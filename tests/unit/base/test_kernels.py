@@ -277,17 +277,19 @@ STRUCK = """
 import os, signal, threading
 import loops
 signal.signal(signal.SIGINT, signal.default_int_handler)
-threading.Timer({after_s}, os.kill, (os.getpid(), signal.SIGINT)).start()
+striker = threading.Timer({after_s}, os.kill, (os.getpid(), signal.SIGINT))
+striker.start()
 try:
     loops.most(np.arange(9))
     threading.Event().wait(60)
 except KeyboardInterrupt:
+    striker.join()
     print("heard", threading.active_count())
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after_s", [0.05, 0.3, 0.7])
+@pytest.mark.parametrize("after_s", [0.05, 0.7])
 def test_ctrl_c_is_heard_while_numba_is_loaded_and_compiles(tmp_path: Path, after_s: float) -> None:
     done = ran(tmp_path, STRUCK.format(after_s=after_s), "always")
     assert (done.stdout, done.stderr) == ("heard 1\n", "")
