@@ -202,8 +202,8 @@ def test_what_a_solver_said_outlives_it(tmp_path: Path, monkeypatch: pytest.Monk
     ours = evaluate(rails(2, 3), draw(6, 6, 1), pro_prophet(rails(2, 3), draw(6, 6, 1))).total
     answer = '{"chosen": null, "bound": 700.5}'
     for does in (
-        f"echo '{answer}' >> $6; sleep 600",
-        f"echo '{answer}' >> $6; printf '{{\"chos' >> $6; kill -9 $$",
+        f"echo '{answer}' >> $7; sleep 600",
+        f"echo '{answer}' >> $7; printf '{{\"chos' >> $7; kill -9 $$",
     ):
         stopped = solver_that(does, tmp_path, monkeypatch)
         assert (stopped.value, stopped.bound, stopped.status) == (ours, 700_500_000, Status.OPEN)
