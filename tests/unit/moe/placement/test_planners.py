@@ -187,7 +187,7 @@ def test_the_integer_program_agrees_with_trying_everything(monkeypatch: pytest.M
 
 
 def solver_that(does: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bracket:
-    """The optimum of a layer when the solver's process is a shell script; $6 is where it puts its
+    """The optimum of a layer when the solver's process is a shell script; $7 is where it puts its
     answers.
     """
     script = tmp_path / "solver"
