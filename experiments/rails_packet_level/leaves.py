@@ -9,15 +9,11 @@ where a time differs from leaves.json (`--record` writes it) or by more than 5 %
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from experiments.rails_packet_level.peer import HERE, PACKETS, SAME, answered, interpreter
+from experiments.rails_packet_level import peer
 from railopt import Fabric, Plan, plan
 from railopt.base.dice import Dice
 from railopt.base.errors import RailoptError
@@ -28,7 +24,7 @@ from railopt.model.workloads import traffic_from
 from railopt.sim import simulate
 from railopt.sim.from_plan import flows_of_plan
 
-CASES, MOST = 10, 5.0
+RECORD, CASES, MOST = "leaves.json", 10, 5.0
 NODES, RAILS, BELOW, UPLINKS = (8, 12, 16), (2, 4), (2, 4), (1, 2, 4)
 SHARES, SKEWS, POLICIES = (4, 2, 1), (0, 2, 5), ("own-nic", "lpt", "even-excess", "spill")
 
@@ -54,7 +50,7 @@ def cases() -> dict[str, Plan]:
 
 def asked_of(made: Plan, seed: int) -> dict[str, Any]:
     """The worker's question: a connection is a pair of NICs, so that each has one path."""
-    flows, fabric = flows_of_plan(made, PACKETS, seed=seed)[0], made.fabric
+    flows, fabric = flows_of_plan(made, peer.PACKETS, seed=seed)[0], made.fabric
     nics, routes, run = fabric.nodes * fabric.rails, [], []
     for flow, size in enumerate(flows.size.tolist()):
         first, last, *above = flows.path[flows.first[flow] : flows.first[flow + 1]].tolist()
@@ -73,29 +69,18 @@ def ours(made: dict[str, Plan]) -> dict[str, float]:
     """Microseconds by name; the seed of hashed links is the case's number."""
     hashed = {name: number for number, name in enumerate(made) if " ecmp," in name}
     return {
-        name: simulate(each, assumptions=PACKETS, seed=hashed.get(name)).completion_ps / 1e6
+        name: simulate(each, assumptions=peer.PACKETS, seed=hashed.get(name)).completion_ps / 1e6
         for name, each in made.items()
     }
 
 
-def recorded() -> dict[str, Any]:
-    """leaves.json: SimGrid's version and its microseconds by name."""
-    found: dict[str, Any] = json.loads((HERE / "leaves.json").read_text(encoding="utf-8"))
-    return found
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--python", help="an interpreter that imports simgrid")
-    parser.add_argument("--record", action="store_true", help="write SimGrid's times")
-    args = parser.parse_args()
+    args = peer.arguments(__doc__).parse_args()
     made, theirs, version = cases(), dict[str, float](), ""
     try:
-        program = interpreter(args.python)
+        program = peer.interpreter(args.python)
         for number, (name, each) in enumerate(made.items()):
-            version, (theirs[name],) = answered(program, asked_of(each, number))
+            version, (theirs[name],) = peer.answered(program, asked_of(each, number))
     except RailoptError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -107,14 +92,10 @@ def main() -> int:
             for name, us in theirs.items()
         ],
     )
-    record = {"simgrid": version, "us": {name: round(us, 3) for name, us in theirs.items()}}
     if args.record:
-        text = json.dumps(record, indent=1) + "\n"
-        (HERE / "leaves.json").write_text(text, encoding="utf-8")
-    before = recorded()["us"]
-    changed = [n for n, us in theirs.items() if abs(us / before.get(n, np.inf) - 1) > SAME]
-    missed = [name for name, us in theirs.items() if 100 * abs(mine[name] / us - 1) > MOST]
-    return 4 if changed or missed or set(before) != set(theirs) else 0
+        peer.record(peer.HERE / RECORD, version, theirs)
+    missed = max(peer.distances(theirs, mine)) > MOST
+    return 4 if missed or peer.changed(peer.recorded(RECORD)["us"], theirs) else 0
 
 
 if __name__ == "__main__":

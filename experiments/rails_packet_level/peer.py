@@ -116,18 +116,37 @@ def distances(theirs: dict[str, float], mine: dict[str, float]) -> list[float]:
     return [100 * abs(mine[name] / us - 1) for name, us in theirs.items()]
 
 
-def recorded() -> dict[str, Any]:
-    """peer.json: SimGrid's version and its microseconds by name."""
-    found: dict[str, Any] = json.loads((HERE / "peer.json").read_text(encoding="utf-8"))
+def recorded(name: str = "peer.json") -> dict[str, Any]:
+    """SimGrid's version and its microseconds by name, as they were."""
+    found: dict[str, Any] = json.loads((HERE / name).read_text(encoding="utf-8"))
     return found
 
 
-def main() -> int:
+def record(path: Path, version: str, theirs: dict[str, float]) -> None:
+    """Write what `recorded` reads."""
+    found = {"simgrid": version, "us": {name: round(us, 3) for name, us in theirs.items()}}
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def changed(before: dict[str, float], theirs: dict[str, float]) -> list[str]:
+    """Names whose times differ, or that only one has."""
+    shared = before.keys() & theirs.keys()
+    differ = {name for name in shared if abs(theirs[name] / before[name] - 1) > SAME}
+    return sorted(differ | before.keys() ^ theirs.keys())
+
+
+def arguments(text: str | None) -> argparse.ArgumentParser:
+    """A parser with the options of every comparison with SimGrid."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--python", help="an interpreter that imports simgrid")
-    parser.add_argument("--record", action="store_true", help="write SimGrid's times to peer.json")
+    parser.add_argument("--record", action="store_true", help="keep SimGrid's times")
+    return parser
+
+
+def main() -> int:
+    parser = arguments(__doc__)
     parser.add_argument("--out", default="out/rails_packet_level", help="folder for peer.json")
     args = parser.parse_args()
     spec = tomllib.loads((HERE / "spec.toml").read_text())["fixed"]
@@ -151,17 +170,14 @@ def main() -> int:
         f"{len(spec['peer_traffic'])} matrices: median {np.median(found):.3g} %, largest "
         f"{max(found):.3g} %"
     )
-    record = {"simgrid": version, "us": {name: round(us, 3) for name, us in theirs.items()}}
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     for target in (out, *([HERE] if args.record else [])):
-        (target / "peer.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    before = recorded()["us"]
-    changed = [n for n, us in theirs.items() if abs(us / before.get(n, np.inf) - 1) > SAME]
-    if changed:
-        print(f"not the recorded time: {', '.join(changed)}", file=sys.stderr)
-    missed = np.median(found) > 2 or max(found) > 6
-    return 4 if changed or missed or set(before) != set(theirs) else 0
+        record(target / "peer.json", version, theirs)
+    other = changed(recorded()["us"], theirs)
+    if other:
+        print(f"not the recorded time: {', '.join(other)}", file=sys.stderr)
+    return 4 if other or np.median(found) > 2 or max(found) > 6 else 0
 
 
 if __name__ == "__main__":

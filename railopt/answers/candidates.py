@@ -95,7 +95,7 @@ class Candidate:
             gpus=gpus,
             scaleup=self.scaleup,
             spine=spine if self.kind == SPINE else None,
-            inside=Inside(near),
+            inside=Inside(near, planes=self.planes),
         )
         if self.kind == TREE:
             leaves = Leaves(self.per_leaf(nodes), uplinks, spine.rate, "ecmp", made.rails)

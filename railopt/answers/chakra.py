@@ -55,6 +55,9 @@ traces, one per NIC: rank = node * {rails} + rail.  Build ASTRA-sim 2 with its a
 "sys[K] finished, C cycles" is when NIC K was done, in nanoseconds; the largest is the time of the
 plan.  The plan's makespan, bytes over rates without latency, is {makespan}.  A NIC sends one chunk
 after the other there, in the order of their numbers.
+
+railopt's tests decode the traces with the fields of Chakra's et_def.proto.  They were not run in
+ASTRA-sim: its version and the names of its options may differ from these.
 {differ}"""
 DIFFER = """
 The NICs of this fabric differ, and that network has one rate: {name}.network.json is not written.

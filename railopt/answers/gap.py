@@ -152,13 +152,15 @@ def _solved(
 
 class GapRow(NamedTuple):
     """A report, and what it is called: the chunk size as it was given, and a name for its files;
-    where it was asked for, the least bytes that plans as fast as this one move; where there are
-    several, the traffic's name.
+    what no plan beats because of the links above leaves, None where there are none; where it was
+    asked for, the least bytes that plans as fast as this one move; where there are several, the
+    traffic's name.
     """
 
     chunk: str
     name: str
     report: Outcome
+    cut: LeafCut | None = None
     moved: MovedBound | None = None
     traffic: str = ""
 
@@ -168,11 +170,6 @@ class GapRow(NamedTuple):
         and bytes are moved.
         """
         return None if self.moved is None else bytes_above(self.report.plan.moved, self.moved.bytes)
-
-    @property
-    def cut(self) -> LeafCut | None:
-        """What no plan beats because of the links above leaves; None where there are none."""
-        return uplink_bound(self.report.plan.fabric, self.report.plan.chunks.node_matrix)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON values; what the plan moves inside nodes, in bytes, only where it was asked
@@ -205,9 +202,9 @@ def policy_gaps(
     limit_s: float = 10.0,
     seed: int = 0,
     report: Callable[[str, Progress], None] | None = None,
-) -> Iterator[GapRow]:
-    """Every policy at every chunk size ("flow": whole flows), each once, one row at a time, size by
-    size; they end with the size during which Ctrl-C came.  `report` gets the size and where its
+) -> Iterator[list[GapRow]]:
+    """Every policy at every chunk size ("flow": whole flows), each once, the rows of one size at a
+    time; they end with the size during which Ctrl-C came.  `report` gets the size and where its
     solve stands.
     """
     from railopt.solver.local.deadline import time_limit
@@ -218,8 +215,10 @@ def policy_gaps(
         sized = None if report is None else partial(report, size)
         bound, plans = _planned(fabric, traffic, policies, size, sized)
         shared = _fastest_report(plans, bound, limit_s, seed, sized)
-        for plan in plans:
-            yield GapRow(size, f"{plan.policy}-{size}", replace(shared, plan=plan))
+        cut = uplink_bound(fabric, shared.plan.chunks)
+        yield [
+            GapRow(size, f"{plan.policy}-{size}", replace(shared, plan=plan), cut) for plan in plans
+        ]
         if shared.interrupted:
             return
 
@@ -287,12 +286,13 @@ def file_gaps(
     seed: int = 0,
     report: Callable[[str, Progress], None] | None = None,
 ) -> Iterator[GapRow]:
-    """As `policy_gaps`, for saved plans."""
+    """A row per saved plan; they end with the one during which Ctrl-C came."""
     for path in paths:
         loaded = Plan.read(path)
         sized = None if report is None else partial(report, str(path))
         (found,) = gaps([loaded], limit_s=limit_s, seed=seed, report=sized)
-        yield GapRow(format_bytes(loaded.chunks.largest), Path(path).stem, found)
+        cut = uplink_bound(loaded.fabric, loaded.chunks)
+        yield GapRow(format_bytes(loaded.chunks.largest), Path(path).stem, found, cut)
         if found.interrupted:
             return
 

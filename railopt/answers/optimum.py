@@ -16,10 +16,9 @@ from railopt.evidence.bracket import gap_between
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.schedule import KINDS, Schedule, synthesise
-from railopt.solver.epochs.best import BestTimetable, best, fewest_periods, paced, seconds
-from railopt.solver.epochs.exchange import ChunkExchange, Timetable, bound
+from railopt.solver.epochs.best import BestTimetable, best, paced, refuse_large, seconds
+from railopt.solver.epochs.exchange import ChunkExchange, Timetable
 from railopt.solver.epochs.lists import in_epochs
-from railopt.solver.epochs.program import check_size
 
 STARTUP = Fraction(7, 10**7)
 """Of a stage, in seconds: FAST's."""
@@ -85,7 +84,7 @@ def best_schedule(
     """The best schedule of an exchange, and those of railopt's kinds (with stages those that have
     them, else the pipelined one) beside it.
     """
-    check_size(exchange, fewest_periods(exchange, bound(exchange).value))
+    refuse_large(exchange)
     demand = exchange.demand.copy()
     np.fill_diagonal(demand, 0)
     traffic = Traffic.from_matrix(demand, fabric)

@@ -5,13 +5,14 @@ today, and by a bound that no policy beats.  Today traffic goes from its GPU's o
 rails alone to the same NIC of the other node, where it is passed on, and over a spine or a fat tree
 to the target's own NIC, on a hashed path (ECMP).
 
-Dead NICs are counted by the busiest port, not simulated: the time is that of the NIC, uplink or
-scale-up port that needs longest.
+Dead NICs are drawn, beside those of the busiest nodes, and planned anew.  Times of these cases are
+those of the port that needs longest; of the worst case it is simulated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -20,27 +21,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.answers.candidates import RAILS, Candidate, Dead
+from railopt.answers.dispatches import DIRECT, CarriedDispatch, Dispatches
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.dice import Dice
-from railopt.base.errors import Infeasible, InputError
+from railopt.base.errors import Infeasible, InputError, say
 from railopt.base.units import quoted
 from railopt.evidence.bounds import lower_bound, uplink_bound
-from railopt.evidence.bracket import gap_between
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
-from railopt.policies import plan as make_plan
 from railopt.policies import policy_named
-from railopt.sim.assumptions import Assumptions
-from railopt.sim.balancers import Ends
-from railopt.sim.direct import flows_between
-from railopt.sim.from_plan import flows_of_plan
-from railopt.sim.run import run_flows, simulate
 
 PLANNED = ("lpt-local", "equitable", "even-excess", "spill")
-DIRECT = "own NICs, ECMP"
+PLAN_S, LONG_S = 3e-7, 60  # CPU seconds of a plan per chunk; many
 ALIKE = Fraction(1, 100)
 """Times that differ by less are as good as each other."""
+ROUNDING = Fraction(1, 10**6)
+"""Simulated times are above the busiest port's by this share less."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,11 @@ class SizeQuestion:
 
 
 class Loss(NamedTuple):
-    """What dead NICs cost, as a share of the healthy time; None: no time is enough."""
+    """What dead NICs cost, as a share of the healthy time; None: no time is enough.
+
+    worst  simulated, of the case whose busiest port needs longest
+    mean   of the cases drawn, by their busiest ports
+    """
 
     worst: Fraction | None
     mean: Fraction | None
@@ -148,25 +149,25 @@ def size(
     chunks = [each for each in chunks if len(each)]
     if not chunks:
         raise InputError("no bytes cross between nodes: any fabric will do")
-    found = []
+    _say_long(sum(map(len, chunks)), len(candidates), asked)
+    found, work = [], Dispatches(chunks, asked.seed)
     for one in candidates:
         tell(one.name)
         try:
-            found.append(_Site(one, chunks, asked).sized())
+            found.append(_Site(one, work, asked).sized())
         except InputError as error:
             raise type(error)(f"candidate {quoted(one.name)}: {error}") from error
     return _judged(found, asked, chunks)
 
 
-class _Carried(NamedTuple):
-    """One dispatch on a fabric: seconds of its busiest port, which kind of port that is, bytes of
-    the busiest link, and how to simulate it.
-    """
-
-    time: Fraction
-    limit: str
-    link: int
-    simulated: Callable[[], Fraction]
+def _say_long(chunks: int, candidates: int, asked: SizeQuestion) -> None:
+    """Say before it begins that much is planned: by each policy, healthy and for each case."""
+    plans = candidates * 2 * (asked.cases + 2) * (len(asked.policies) + 1)
+    if (seconds := plans * chunks * PLAN_S) > LONG_S:
+        say(
+            f"size: up to {plans} plans of {chunks} chunks take up to {seconds / 60:.0f} minutes: "
+            f"fewer cases (--cases) or larger chunks (--chunk) take less"
+        )
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,12 @@ class _Site:
     """A candidate with its work."""
 
     candidate: Candidate
-    chunks: list[Chunks]
+    work: Dispatches
     asked: SizeQuestion
+
+    @property
+    def chunks(self) -> list[Chunks]:
+        return self.work.chunks
 
     @property
     def today(self) -> str:
@@ -187,14 +192,16 @@ class _Site:
     def sized(self) -> Sized:
         fabric = self.fabric()
         ways = list(dict.fromkeys([*self.asked.policies, "own-nic", self.today]))
-        runs = {way: [self.carried(fabric, each, way) for each in self.chunks] for way in ways}
-        times = {
-            way: sum((one.simulated() for one in run), Fraction(0)) for way, run in runs.items()
-        }
-        best = min(ways, key=lambda way: times[way])
-        busy = max(runs[best], key=lambda one: one.time)
+        runs = {way: self.carried(fabric, way) for way in ways}
         known = {way: sum((one.time for one in run), Fraction(0)) for way, run in runs.items()}
-        cases = [self.cases(count) for count in (1, 2)]
+        times = {self.today: _simulated(runs[self.today])}
+        for way in sorted(ways, key=known.__getitem__):
+            if way not in times and known[way] <= min(times.values()) * (1 + ROUNDING):
+                times[way] = _simulated(runs[way])
+        best = min((way for way in ways if way in times), key=times.__getitem__)
+        busy = max(runs[best], key=lambda one: one.time)
+        lost = self.losses(ways, known, times[best])
+        lost_today = self.losses([self.today], known, times[self.today])
         bounds = [self.bound(fabric, each) for each in self.chunks]
         return Sized(
             self.candidate,
@@ -204,33 +211,13 @@ class _Site:
             sum((bound for bound, _ in bounds), Fraction(0)),
             max(one.link for one in runs[best]),
             busy.limit,
-            self.losses(cases, ways, min(known.values())),
-            self.losses(cases, [self.today], known[self.today]),
+            lost,
+            lost_today,
             witness=tuple(why for _, why in bounds),
         )
 
-    def carried(self, fabric: Fabric, chunks: Chunks, way: str) -> _Carried:
-        """One dispatch under a policy, or direct from own NIC to own NIC."""
-        plan = None if way == DIRECT else make_plan(fabric, chunks, way)
-        if plan is not None and fabric.leaves is None:
-            most = max(int(plan.loads(side).max()) for side in ("send", "recv"))
-            limit = "scale-up" if plan.scaleup_time > plan.makespan else "NICs"
-            made = plan
-            return _Carried(plan.time_with_scaleup, limit, most, lambda: simulate(made).completion)
-        seed, ideal = self.asked.seed, Assumptions(scale_up="ignored")
-        if plan is not None:
-            flows = flows_of_plan(plan, ideal, seed=seed)[0]
-        else:
-            flows = flows_between(fabric, direct_ends(fabric, chunks), "ecmp", ideal, seed=seed)
-        busiest = int(np.argmax(flows.loads / np.maximum(flows.capacity, 1)))
-        limit = "NICs" if busiest < 2 * fabric.nodes * fabric.rails else "uplinks"
-        inside = Fraction(0) if plan is None else plan.scaleup_time
-        return _Carried(
-            max(flows.bound, inside),
-            "scale-up" if inside > flows.bound else limit,
-            int(flows.loads.max()),
-            lambda: max(run_flows(flows, None, fabric).completion, inside),
-        )
+    def carried(self, fabric: Fabric, way: str) -> list[CarriedDispatch]:
+        return [self.work.carried(fabric, place, way) for place in range(len(self.chunks))]
 
     def bound(self, fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
         """Seconds that no policy beats, and why: the chunks of a node on its NICs (certified), what
@@ -246,7 +233,7 @@ class _Site:
             times = [Fraction(load, each) for load, each in zip(loads.tolist(), room, strict=True)]
             worst = max(range(gpus), key=times.__getitem__)
             found.append((times[worst], {"kind": "gpu", "gpu": worst, "side": side}))
-        cut = uplink_bound(fabric, chunks.node_matrix)
+        cut = uplink_bound(fabric, chunks)
         found += [(cut.value, cut.witness)] if cut else []
         return max(found, key=lambda one: one[0])
 
@@ -262,8 +249,11 @@ class _Site:
             some = dice.below(len(nics), count).tolist()
             if len(set(some)) == count:
                 drawn[tuple(nics[place] for place in sorted(some))] = None
-        matrix = np.sum([each.node_matrix for each in self.chunks], axis=0)
-        load = np.maximum(matrix.sum(axis=1), matrix.sum(axis=0))
+        sides = np.zeros((2, nodes), np.int64)
+        for each in self.chunks:
+            for side, ends in zip(sides, (each.src, each.dst), strict=True):
+                np.add.at(side, ends, each.size)
+        load = sides.max(axis=0)
         first, then = np.argsort(-load, kind="stable")[:2].tolist() if nodes > 1 else (0, 0)
         if count == 1:
             return list(drawn), [((first, 0),)]
@@ -272,44 +262,42 @@ class _Site:
         return list(drawn), [((first, 0), other) for other in others]
 
     def losses(
-        self, cases: list[tuple[list[Dead], list[Dead]]], ways: list[str], healthy: Fraction
+        self, ways: list[str], healthy: dict[str, Fraction], simulated: Fraction
     ) -> tuple[Loss, Loss]:
-        """What one and what two dead NICs cost, each case with the best of these ways."""
-        found = []
-        for drawn, dreaded in cases:
-            shares = [self.lost(dead, ways, healthy) for dead in (*drawn, *dreaded)]
-            mean = _mean(shares[: len(drawn)])
-            known = [share for share in shares if share is not None]
-            found.append(Loss(max(known) if len(known) == len(shares) else None, mean))
+        """What one and what two dead NICs cost, each case with the best of these ways; `healthy` is
+        the busiest port's time of each way, `simulated` that of the best one.
+        """
+        found, before = [], min(healthy[way] for way in ways)
+        for count in (1, 2):
+            drawn, dreaded = self.cases(count)
+            cases = {dead: self.degraded(dead, ways) for dead in (*drawn, *dreaded)}
+            times = {dead: min(after.values(), default=None) for dead, after in cases.items()}
+            known = {dead: time for dead, time in times.items() if time is not None}
+            worst = None
+            if len(known) == len(times):
+                dead = max(known, key=known.__getitem__)
+                way = min(cases[dead], key=cases[dead].__getitem__)
+                worst = _lost(_simulated(self.carried(self.fabric(dead), way)), simulated)
+            mean = _mean(_lost(times[dead], before) for dead in drawn)
+            found.append(Loss(worst, mean))
         return found[0], found[1]
 
-    def lost(self, dead: Dead, ways: list[str], healthy: Fraction) -> Fraction | None:
-        """Share of the healthy time; nothing is lost where a spare makes up for it."""
-        fabric, times = self.fabric(dead), []
+    def degraded(self, dead: Dead, ways: list[str]) -> dict[str, Fraction]:
+        """Seconds by way, where NICs are dead; a way that carries nothing then is left out."""
+        fabric, found = self.fabric(dead), {}
         for way in ways:
-            try:
-                carried = [self.carried(fabric, each, way).time for each in self.chunks]
-            except Infeasible:
-                continue
-            times.append(sum(carried, Fraction(0)))
-        if not times:
-            return None
-        return max(Fraction(0), gap_between(min(times), healthy) or Fraction(0))
+            with suppress(Infeasible):
+                found[way] = sum((one.time for one in self.carried(fabric, way)), Fraction(0))
+        return found
 
 
-def direct_ends(fabric: Fabric, chunks: Chunks) -> Ends:
-    """One flow per pair of GPUs, from NIC to NIC of their own, or the next that lives there."""
-    alive = np.ones_like(fabric.tx)
-    sending = make_plan(replace(fabric, rx=alive), chunks, "own-nic").rail.astype(np.int64)
-    receiving = make_plan(replace(fabric, tx=alive), chunks, "pxn").rail.astype(np.int64)
-    _, head, flow = np.unique(chunks.flow, return_index=True, return_inverse=True)
-    bytes_ = np.zeros(len(head), np.int64)
-    np.add.at(bytes_, flow, chunks.size)
-    going, coming = (
-        node[head].astype(np.int64) * fabric.rails + rail[head]
-        for node, rail in ((chunks.src, sending), (chunks.dst, receiving))
-    )
-    return Ends(going, coming, bytes_)
+def _simulated(run: Iterable[CarriedDispatch]) -> Fraction:
+    return sum((one.simulated() for one in run), Fraction(0))
+
+
+def _lost(time: Fraction | None, healthy: Fraction) -> Fraction | None:
+    """Share of the healthy time, None where no time is enough; 0 where a spare makes up for it."""
+    return None if time is None else max(Fraction(0), time / healthy - 1)
 
 
 def _mean(shares: Iterable[Fraction | None]) -> Fraction | None:

@@ -14,6 +14,8 @@ from railopt.base.units import format_rate
 from railopt.model.fabric import Fabric
 from railopt.model.topology import Node
 
+Network = tuple[int, int | None]  # rail and plane, as NCCL numbers them
+
 
 class Mismatch(NamedTuple):
     """Something that is not as planned: a node, a NIC's device, and what, in words."""
@@ -44,12 +46,12 @@ def check_wiring(
     return sorted(found, key=lambda one: one.node)
 
 
-def _rail_numbers(planned: Fabric, wired: Mapping[int, Node]) -> dict[int, int]:
-    """By planned rail, the number that most files have for it."""
-    numbers = {}
+def _rail_numbers(planned: Fabric, wired: Mapping[int, Node]) -> dict[int, Network]:
+    """By planned rail, the numbers (rail, plane) that most files have for it."""
+    numbers: dict[int, Network] = {}
     for rail, device in enumerate(planned.devices):
         seen = Counter(
-            nic.rail
+            (nic.rail, nic.plane)
             for file in wired.values()
             for nic in file.nics
             if nic.name == device and nic.rail is not None
@@ -60,7 +62,7 @@ def _rail_numbers(planned: Fabric, wired: Mapping[int, Node]) -> dict[int, int]:
 
 
 def _node_mismatches(
-    planned: Fabric, node: int, file: Node, numbers: dict[int, int]
+    planned: Fabric, node: int, file: Node, numbers: dict[int, Network]
 ) -> list[Mismatch]:
     names = {nic.name: place for place, nic in enumerate(file.nics)}
     on = {number: rail for rail, number in numbers.items()}
@@ -75,8 +77,8 @@ def _node_mismatches(
             continue
         place = names[device]
         nic = file.nics[place]
-        if nic.rail is not None and nic.rail != numbers[rail]:
-            moved[rail] = on.get(nic.rail)
+        if nic.rail is not None and (nic.rail, nic.plane) != numbers[rail]:
+            moved[rail] = on.get((nic.rail, nic.plane))
         near = [np.flatnonzero(near).tolist() for near in _near(planned, rail, file, place)]
         if near[0] != near[1]:
             said.append(f"near GPU {_some(near[1])}, planned {_some(near[0])}")
@@ -122,6 +124,12 @@ def _slow(planned: Fabric, measured: Fabric) -> list[Mismatch]:
     return list(dict.fromkeys(found))
 
 
+def _hca(fabric: Fabric, rail: int) -> str:
+    """`device:port:rail:plane`, as NCCL_IB_HCA takes it."""
+    number, plane = fabric.node.network(rail)
+    return f"{fabric.devices[rail]}:1:{number}" + ("" if plane is None else f":{plane}")
+
+
 class Variable(NamedTuple):
     """An environment variable of NCCL and its reason."""
 
@@ -143,8 +151,9 @@ def variables(fabric: Fabric, topology: str | None = None, node: int = 0) -> lis
         if not alive.any():
             raise InputError(f"{fabric.node_name(node)} has no living NIC")
         named = list(enumerate(fabric.devices))
-        hcas = ",".join(f"{device}:1:{rail}" for rail, device in named if alive[rail])
-        why = "these NICs and no others, by their whole names; each with its port and rail"
+        hcas = ",".join(_hca(fabric, rail) for rail, _ in named if alive[rail])
+        numbers = "port and rail" if fabric.node.planes == 1 else "port, rail and plane"
+        why = f"these NICs and no others, by their whole names; each with its {numbers}"
         dead = [device for rail, device in named if not alive[rail]]
         if dead:
             why += f"; dead: {', '.join(dead)}"

@@ -8,8 +8,8 @@ the parent alone, and so that it is killed together with all that it has started
 written before a crash, a kill or an interrupt is kept, and what a library prints does no harm.
 `start` is for a child that its parent talks to.
 
-`python -m railopt.base.processes MEMORY MODULE ARGUMENT...` is the child: it limits its memory,
-then runs MODULE as `python -m MODULE ARGUMENT...` would.
+`python -m railopt.base.processes PARENT MEMORY MODULE ARGUMENT...` is the child: it ends with the
+process PARENT, limits its memory, then runs MODULE as `python -m MODULE ARGUMENT...` would.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class ChildOutput(NamedTuple):
 
 
 def command(module: str, *arguments: str, memory: int = MEMORY) -> list[str]:
-    """The command line that runs a module within `memory` bytes of data."""
-    return [sys.executable, "-m", __name__, str(memory), module, *arguments]
+    """The command line by which this process runs a module within `memory` bytes of data."""
+    return [sys.executable, "-m", __name__, str(os.getpid()), str(memory), module, *arguments]
 
 
 def start(
@@ -150,20 +150,19 @@ def answers(path: str | os.PathLike[str]) -> Iterator[Callable[[Any], None]]:
         yield say
 
 
-def _die_with_parent() -> None:
-    """Have this process killed when its parent ends, in whatever way; does nothing where the call
-    is missing (it is Linux's).
+def _die_with(parent: int) -> None:
+    """Have this process killed when its parent ends, in whatever way, or has ended already; does
+    nothing where the call is missing (it is Linux's).
     """
-    parent = os.getppid()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(memory: str, module: str, *arguments: str) -> None:
+def main(parent: str, memory: str, module: str, *arguments: str) -> None:
     """The child."""
-    _die_with_parent()
+    _die_with(int(parent))
     most = resource.getrlimit(resource.RLIMIT_DATA)[1]
     limit = int(memory) if most == resource.RLIM_INFINITY else min(int(memory), most)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -12,6 +12,7 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -21,6 +22,7 @@ from railopt.base.units import Quantity, parse_bytes, size
 Rows = Sequence[Sequence[Any]]
 Left = int | Sequence[bool]  # how many columns stand to the left, or for each whether it does
 LEAST = 8  # characters of a column that is made narrower
+_cell = partial(printable, limit=1000)
 
 
 def pick(columns: Sequence[str], names: Sequence[str]) -> list[int]:
@@ -85,7 +87,7 @@ def _sides(columns: Sequence[str], left: Left) -> list[bool]:
 
 
 def _texts(rows: Rows) -> list[list[str]]:
-    return [[printable(cell, 1000) for cell in row] for row in rows]
+    return [list(map(_cell, row)) for row in rows]
 
 
 def _csv(columns: Sequence[str], rows: Rows, title: str | None, left: Left) -> str:
@@ -96,7 +98,7 @@ def _csv(columns: Sequence[str], rows: Rows, title: str | None, left: Left) -> s
     writer.writerow(columns)
     for row in rows:
         writer.writerow(
-            cell.value if isinstance(cell, Quantity) else printable(cell, 1000)
+            cell.value if isinstance(cell, Quantity) else _cell(cell)
             for _, cell in zip(columns, row, strict=True)
         )
     return out.getvalue()
@@ -194,7 +196,7 @@ def _number(cell: Any) -> float | None:
 
 
 def _latex_cell(text: str) -> str:
-    cell = "".join(_LATEX.get(c, c if c.isascii() else "?") for c in printable(text, 1000))
+    cell = "".join(_LATEX.get(c, c if c.isascii() else "?") for c in _cell(text))
     return re.sub("-(?=-)", "-{}", cell)  # two are no dash
 
 
@@ -225,7 +227,7 @@ def _latex(columns: Sequence[str], rows: Rows, title: str | None, left: Left) ->
 
 def _markdown(columns: Sequence[str], rows: Rows, title: str | None, left: Left) -> str:
     def line(cells: Sequence[Any]) -> str:
-        escaped = (re.sub(r"([\\`*_|<>\[\]])", r"\\\1", printable(cell, 1000)) for cell in cells)
+        escaped = (re.sub(r"([\\`*_|<>\[\]])", r"\\\1", _cell(cell)) for cell in cells)
         return f"| {' | '.join(escaped)} |"
 
     rule = ["---" if to_left else "--:" for to_left in _sides(columns, left)]

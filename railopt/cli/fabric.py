@@ -125,9 +125,8 @@ def _nccl(args: argparse.Namespace) -> int:
     if args.topology is not None:
         if not fabric.devices:
             raise InputError("the fabric names no devices: add devices = [...] in rail order")
-        pairs = zip(rates, range(fabric.rails), strict=True)
-        nics = dict(zip(fabric.devices, pairs, strict=True))
-        made = with_speeds(read_text(args.topology, MAX_BYTES), printable(args.topology), nics)
+        text, name = read_text(args.topology, MAX_BYTES), printable(args.topology)
+        made = with_speeds(text, name, fabric.node, rates, fabric.devices)
     else:
         made = format_dump(fabric.node, rates, fabric.scaleup, fabric.devices)
     unequal = np.flatnonzero(fabric.tx[args.node] != fabric.rx[args.node]).tolist()

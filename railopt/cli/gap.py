@@ -150,11 +150,11 @@ def _found(args: argparse.Namespace) -> tuple[list[GapRow], bool]:
     rows, interrupted = list[GapRow](), False
     limit_s = float(seconds(parse_time(args.limit)))
     try:
-        for row in _rows(args, limit_s):
-            rows.append(row)
-            interrupted |= row.report.interrupted
+        for found in _rows(args, limit_s):
+            rows += found
     except KeyboardInterrupt:
         interrupted = True
+    interrupted |= bool(rows) and rows[-1].report.interrupted
     if args.moved:
         interrupted |= _add_moved(rows, 0.0 if interrupted else limit_s)
     return rows, interrupted
@@ -203,12 +203,13 @@ def _checked(rows: list[GapRow], saved: list[Path], folder: str) -> bool:
     return not refused
 
 
-def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
-    """The rows as they come."""
+def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[list[GapRow]]:
+    """The rows as they come: those of a chunk size, or of a plan."""
     seed = args.seed or 0
     _contradictions(args)
     if kind_of(args.traffic[0]) == "plan":
-        yield from file_gaps(args.traffic, limit_s=limit_s, seed=seed, report=show)
+        for row in file_gaps(args.traffic, limit_s=limit_s, seed=seed, report=show):
+            yield [row]
         return
     fabric = common.fabric_from(args)
     left = common.left_of(args, fabric, common.background_of(args, fabric))
@@ -216,7 +217,7 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
     demands = common.one_figure(common.demands_from(args.traffic[0], fabric), args)
     for name, demand in demands.items():
         label, ending = (name, f"-{name}") if len(demands) > 1 else ("", "")
-        for row in policy_gaps(
+        for rows in policy_gaps(
             left,
             demand,
             common.listed(args.policy, "--policy") or DEFAULT_POLICIES,
@@ -225,8 +226,8 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
             seed=seed,
             report=show,
         ):
-            yield row._replace(traffic=label, name=row.name + ending)
-        if row.report.interrupted:
+            yield [row._replace(traffic=label, name=row.name + ending) for row in rows]
+        if rows[-1].report.interrupted:
             return
 
 
@@ -250,7 +251,8 @@ def _table(rows: list[GapRow], moved: bool, out: common.Output) -> None:
     cells: list[list[Any]] = []
     for row in rows:
         report = row.report
-        plan, bracket, gap = report.plan, report.bracket, report.gap
+        plan, bracket = report.plan, report.bracket
+        optimal, gap, best_gap = report.optimal, report.gap, bracket.gap
         spent = Quantity(f"{report.time_s:.3g}s", report.time_s, "s")
         cells.append(
             [
@@ -261,9 +263,9 @@ def _table(rows: list[GapRow], moved: bool, out: common.Output) -> None:
                 duration(plan.makespan),
                 duration(bracket.bound),
                 percent(gap),
-                "optimal" if report.optimal else "",
+                "optimal" if optimal else "",
                 bracket.status,
-                *(_moved(row) if moved else (percent(bracket.gap), spent)),
+                *(_moved(row) if moved else (percent(best_gap), spent)),
                 *(_uplinks(row) if leafy else ()),
             ]
         )

@@ -66,8 +66,9 @@ examples:
   railopt schedule schedule.npz                                 re-check a saved schedule
   railopt schedule matrix.csv --nodes 3 --rails 2 --optimum --chunk 256KiB --limit 1min
 
---optimum: "known" (the best schedule attains a bound that a server or a GPU shows), "claimed"
-(optimal on the back-end's word), "open".
+--optimum: "known" (the best schedule attains a bound that railopt computes from what a server or a
+GPU has to move; it has no certificate for railopt check), "claimed" (optimal on the back-end's
+word), "open".
 exit codes of --optimum: 0 known, 2 claimed or open, 3 the back-end is missing or crashed"""
 )
 
@@ -132,7 +133,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--order", choices=ORDERS, help="order of the stages, by length (default: that of the kind)"
     )
     parser.add_argument(
-        "--eps", help="compact: the stages may last 1 + EPS times the bound (default 1/50)"
+        "--eps",
+        help="compact: the stages may last 1 + EPS times the bound (default 1/50, "
+        "0 for up to 3 servers)",
     )
     parser.add_argument(
         "--startup",

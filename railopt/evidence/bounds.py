@@ -33,6 +33,7 @@ from railopt.base.kernels import kernel
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import SIDES
+from railopt.model.traffic import Traffic
 
 Witness = dict[str, Any]
 PROMISING = 2  # counts of jobs that are looked at exactly
@@ -212,9 +213,9 @@ class LeafCut:
         return {**asdict(self), "bound": str(self.value)}
 
 
-def uplink_bound(fabric: Fabric, demand: Ints) -> LeafCut | None:
-    """The cut between a leaf group and the rest that takes longest, for `demand` bytes [node,
-    node]; None without leaves, or with one group.
+def uplink_bound(fabric: Fabric, what: Chunks | Traffic) -> LeafCut | None:
+    """The cut between a leaf group and the rest that takes longest; None without leaves, or with
+    one group.
 
     A plan chooses rails, so the cut is of all leaves of the group: each carries no more than its
     links, nor than the group's NICs below it.
@@ -222,17 +223,24 @@ def uplink_bound(fabric: Fabric, demand: Ints) -> LeafCut | None:
     leaves = fabric.leaves
     if leaves is None or leaves.groups(fabric.nodes) == 1:
         return None
-    group = np.arange(fabric.nodes) // leaves.nodes
-    away = np.where(group[:, None] == group, 0, demand)
+    src: Array
+    dst: Array
+    if isinstance(what, Chunks):
+        src, dst, size = what.src, what.dst, what.size
+    else:
+        src, dst = np.nonzero(what.node_matrix)
+        size = what.node_matrix[src, dst]
+    away = src // leaves.nodes != dst // leaves.nodes
     starts = np.arange(0, fabric.rails, leaves.rails)
     found = []
-    for side, axis in (("send", 1), ("recv", 0)):
+    for side, ends in (("send", src), ("recv", dst)):
         below = np.add.reduceat(fabric.rates(side), starts, axis=1)
-        for each in range(leaves.groups(fabric.nodes)):
-            mine = group == each
-            carried = total(away.sum(axis=axis)[mine])
-            capacity = sum(min(leaves.capacity, total(leaf)) for leaf in below[mine].T)
-            found.append(LeafCut(each, side, carried, capacity))
+        carried = np.zeros(leaves.groups(fabric.nodes), np.int64)
+        np.add.at(carried, ends[away] // leaves.nodes, size[away])
+        for each, bytes_ in enumerate(carried.tolist()):
+            mine = below[each * leaves.nodes : (each + 1) * leaves.nodes]
+            capacity = sum(min(leaves.capacity, total(leaf)) for leaf in mine.T)
+            found.append(LeafCut(each, side, bytes_, capacity))
     if any(cut.bytes and not cut.capacity for cut in found):
         raise Infeasible(ALL_DEAD)
     return max(found, key=lambda cut: cut.value)

@@ -18,7 +18,8 @@ from railopt.base.errors import InputError
 class Status(StrEnum):
     """Of an optimum, never of a single plan.
 
-    known        something attains the bound, which has a witness that the checker accepts
+    known        something attains the bound, which has a witness that the checker accepts; of
+                 `schedule --optimum`, a line that railopt computes in whole numbers
     claimed      something attains the bound, which rests on a solver's word
     open         the optimum lies somewhere from the bound to the value
     """

@@ -3,7 +3,7 @@
 A line has `header` (communicator, rank in it, number of ranks), `metadata` (host, process, when it
 was written) and one of `p2p_perf` (a Send or Recv: sequence number, peer, bytes), `coll_perf` (a
 collective) or `dump_stats` (how many operations were dropped).  Source: the README of NCCL's plugin
-`ext-profiler/inspector`, formats v4.0 and v4.1; RCCL's has the same.
+`ext-profiler/inspector`, formats v4.0 to v4.2; RCCL's has the same.
 """
 
 from __future__ import annotations
@@ -49,6 +49,20 @@ _METADATA = _object(
     hostname=f"({_TEXT}",
     pid=f"{_DIGITS})",
 )
+
+
+def _trace(unit: str, start: str) -> str:
+    """A pattern of the events of an operation, which verbose lines have: their numbers (`sn`) or
+    times (`ts`).
+    """
+    events = (f"kernel_{event}_{unit}" for event in ("start", "stop", "record"))
+    kernel = _object(channel_id=_DIGITS, **dict.fromkeys(events, _DIGITS))
+    kernels = rf"\[(?:{kernel}(?:, ?{kernel})*+)?\]"
+    names = {f"p2p_start_{unit}": start, f"p2p_stop_{unit}": _DIGITS}
+    return f'"event_trace_{unit}": ?' + _object(**names, kernel_events=kernels)
+
+
+_VERBOSE = f"(?:, ?{_trace('sn', _DIGITS)}, ?{_trace('ts', _COUNT)})?"
 _PERFORMANCE = _object(
     p2p='"(Send|Recv)"',
     p2p_sn=_COUNT,
@@ -57,7 +71,7 @@ _PERFORMANCE = _object(
     p2p_exec_time_us=_DIGITS,
     p2p_timing_source=_TEXT,
     p2p_algobw_gbs=_REAL,
-    p2p_busbw_gbs=_REAL,
+    p2p_busbw_gbs=_REAL + _VERBOSE,
 )
 _LINE = _object(header=f"({_HEADER})", metadata=_METADATA, p2p_perf=_PERFORMANCE)
 _USUAL = re.compile((_LINE + r"\s*").encode())
@@ -163,13 +177,13 @@ class _Reader:
         if usual is None:
             self._add(line)
             return
-        header, time, process, kind, *numbers = usual.groups()
+        header, written, process, kind, *numbers, began = usual.groups()
         whose = self.senders.get((header, process))
         if whose is None:
             record = json.loads(line)
             whose = self._whose(record["header"], record["metadata"])
             self.senders[header, process] = whose
-        self._keep(whose, kind == b"Recv", [*map(int, numbers)], int(time))
+        self._keep(whose, kind == b"Recv", [*map(int, numbers)], int(began or written))
 
     def _add(self, line: bytes) -> None:
         """The same of any line."""

@@ -1,4 +1,4 @@
-"""The inside of a node: which GPUs a NIC hangs on, and how fast bytes go from GPU to GPU.
+"""The inside of a node: which GPUs each NIC is near, and how fast bytes go from GPU to GPU.
 
 A GPU puts its bytes on a NIC that it is *near* by itself.  For any other NIC they are *staged*:
 moved over scale-up (NVLink, xGMI, PCIe) to the NIC's *owner*, the first GPU that is near it.  Far
@@ -40,13 +40,16 @@ class Inside(Value):
            port limits it (a crossbar such as NVSwitch)
     far    bytes per second that a GPU would get through a NIC that it is not near, alone; None
            where it was not measured.  `far_together`: the same of a near and a far NIC, each, when
-           both are used at once.  Known, shown and saved, and why no plan uses a far NIC directly
+           both are used at once.  Shown and saved; no plan uses a far NIC directly
+    planes so many rails in a row are planes of one NIC: networks that nothing joins.  Known, saved
+           and said to NCCL; for a plan they are rails
     """
 
     near: Bools = field(repr=False)
     pair: int | None = None
     far: int | None = None
     far_together: int | None = None
+    planes: int = 1
 
     def __post_init__(self) -> None:
         near = np.array(self.near, order="C")
@@ -69,16 +72,23 @@ class Inside(Value):
                 f"far_together = {toml_rate(self.far_together)}: expected at most far, the rate of "
                 f"a far NIC alone ({'not given' if self.far is None else toml_rate(self.far)})"
             )
-
-    @cached_property
-    def in_line(self) -> bool:
-        """Whether GPU r is near rail r, for every r that is both."""
-        return bool(self.near.diagonal().all())
+        rails = near.shape[1]
+        object.__setattr__(self, "planes", whole_number(self.planes, "planes", 1, rails))
+        if not are_planes(near, self.planes):
+            raise InputError(
+                f"planes = {self.planes} of {rails} rails: expected NICs of as many planes each, "
+                f"all near the same GPUs"
+            )
 
     @cached_property
     def owner(self) -> Ints:
         """int64 [rails]: the GPU through which a rail's staged bytes go, the first that is near."""
         return frozen(np.argmax(self.near, axis=0), np.int64, "owner", 1)
+
+    def network(self, rail: int) -> tuple[int, int | None]:
+        """NCCL's numbers of a rail: which rail, and which plane of it where NICs have several."""
+        number, plane = divmod(rail, self.planes)
+        return number, plane if self.planes > 1 else None
 
     @classmethod
     def usual(cls, gpus: int, rails: int) -> Inside:
@@ -97,20 +107,24 @@ class Inside(Value):
         return {
             "near": [np.flatnonzero(column).tolist() for column in self.near.T],
             **{name: rate for name, rate in known.items() if name == "pair" or rate is not None},
+            **({"planes": self.planes} if self.planes > 1 else {}),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], gpus: int, rails: int) -> Inside:
         """The way back from `as_dict`, for nodes of so many GPUs and rails."""
-        if not isinstance(data, Mapping) or set(data) | set(RATES) != {"near", *RATES}:
-            raise InputError(f"an inside of {quoted(data)}: expected near and {', '.join(RATES)}")
+        keys = {"near", *RATES, "planes"}
+        if not isinstance(data, Mapping) or set(data) | {*RATES, "planes"} != keys:
+            raise InputError(f"an inside of {quoted(data)}: expected {', '.join(sorted(keys))}")
         near = near_matrix(data.get("near"), gpus, rails)
-        return cls(near, **{name: data.get(name) for name in RATES})
+        return cls(near, **{name: data.get(name) for name in RATES}, planes=data.get("planes", 1))
 
     @classmethod
     def from_toml(cls, data: Mapping[str, Any], gpus: int, rails: int) -> Inside:
-        """From the table [inside] of a fabric: near, pair, far, far_together, each optional."""
-        toml.only(data, {"near", *RATES}, "[inside]")
+        """From the table [inside] of a fabric: near, pair, far, far_together, planes, each
+        optional.
+        """
+        toml.only(data, {"near", *RATES, "planes"}, "[inside]")
         rates = {name: data[name] for name in RATES if name in data}
         for name, rate in rates.items():
             if not isinstance(rate, str):
@@ -120,7 +134,8 @@ class Inside(Value):
             if "near" in data
             else cls.usual(gpus, rails).near
         )
-        return cls(near, **{name: parse_rate(rate) for name, rate in rates.items()})
+        given = {name: parse_rate(rate) for name, rate in rates.items()}
+        return cls(near, **given, planes=data.get("planes", 1))
 
     def to_toml(self) -> list[str]:
         """The lines that `from_toml` understands."""
@@ -129,7 +144,17 @@ class Inside(Value):
             "[inside]",
             f"near = {self.as_dict()['near']}  # the GPUs of each rail",
             *(f"{name} = {toml_rate(rate)}" for name, rate in rates.items() if rate is not None),
+            *([f"planes = {self.planes}"] if self.planes > 1 else []),
         ]
+
+
+def are_planes(near: Bools, planes: int) -> bool:
+    """Whether so many rails in a row, of near bool [gpus, rails], can be planes of one NIC."""
+    gpus, rails = near.shape
+    if rails % planes:
+        return False
+    grouped = near.reshape(gpus, -1, planes)
+    return bool((grouped == grouped[:, :, :1]).all())
 
 
 def toml_rate(rate: int) -> str:

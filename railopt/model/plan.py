@@ -78,7 +78,6 @@ class Plan(Value):
         fabric, chunks = self.fabric, self.chunks
         require_type(fabric, Fabric, "fabric", "a Fabric")
         require_type(chunks, Chunks, "chunks", "Chunks")
-        count = len(chunks)
         name = self.policy
         if not isinstance(name, str) or len(name) > FOREIGN or not name.isprintable():
             raise InputError(
@@ -90,6 +89,7 @@ class Plan(Value):
                 f"{fabric.nodes} x {fabric.gpus}"
             )
         object.__setattr__(self, "rail", frozen(self.rail, np.int16, "rail", 1))
+        count = len(chunks)
         if self.stage is not None:
             object.__setattr__(self, "stage", frozen(self.stage, np.int32, "stage", 1))
             if len(self.stage) != count or (count and self.stage.min() < 0):
@@ -330,8 +330,8 @@ class Plan(Value):
         return ""
 
     def to_cm(self) -> str:
-        """As an htsim `.cm`: one connection a chunk between the NICs of its rail, a barrier between
-        stages.
+        """As an htsim `.cm`: one connection per chunk between the NICs of its rail, a barrier
+        between stages.
         """
         nodes, chunks = self.fabric.nodes, self.chunks
         check_connections(chunks.size)
@@ -383,7 +383,7 @@ def _named(fabric: Fabric, names: Any) -> Fabric:
 
 
 def _slowest(loads: Ints, rates: Ints, side: str) -> tuple[Fraction, Bottleneck]:
-    """The NIC with the largest load / rate, compared exactly: one candidate a distinct rate, the
+    """The NIC with the largest load / rate, compared exactly: one candidate per distinct rate, the
     first with the largest load.
     """
     load, rate = loads.reshape(-1), rates.reshape(-1)

@@ -5,8 +5,9 @@
     from, to  from the first line on, e.g. 2s; when an operation began where Inspector was verbose
               (NCCL_INSPECTOR_DUMP_VERBOSE=1), else when its line was written
 
-From a GPU to another counts the larger of all Sends and all Recvs, which should be equal: where one
-side's file or lines are missing that is the other side's.
+From a GPU to another counts the larger of all Sends and all Recvs: where lines of one side are
+missing, that is the other side's.  A rank without a file is refused, and so are a Send and its Recv
+of different sizes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array, Ints
+from railopt.base.arrays import Ints
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.base.units import (
     INT64_MAX,
@@ -84,11 +85,14 @@ def _running(found: Operations, fabric: Fabric, chosen: Chosen) -> Running:
             f"{fabric.gpus} = {gpus} GPUs: expected one rank per GPU"
         )
     missing = sorted(set(range(gpus)) - set(job.process))
-    if len(missing) > 1:
+    if missing:
         raise FormatError(
-            f"{len(missing)} of {gpus} ranks have no file ({_some(missing)}): what they send each "
-            f"other is unknown"
+            f"{len(missing)} of {gpus} ranks have no file ({_some(missing)}): expected all files"
         )
+    whole = chosen == Chosen(chosen.communicator)
+    gaps = _gaps(found, whole)
+    if whole and not gaps:
+        _refuse_contradictions(found)
     places, placed = _places(found, job, fabric)
     counted = np.zeros((2, gpus, gpus), np.int64)
     of_process = {process: places[rank] for rank, process in job.process.items()}
@@ -103,13 +107,33 @@ def _running(found: Operations, fabric: Fabric, chosen: Chosen) -> Running:
     dst = np.where(found.kind == 0, here[1], here[0])
     _refuse_beyond_int64(found)
     np.add.at(counted, (found.kind, src, dst), found.size)
-    sent, received = counted
-    both = np.ones(gpus, bool)
-    both[places[missing]] = False
-    differs = (sent != received) & both[:, None] & both
-    matrix = np.maximum(sent, received)
-    notes = [*placed, *_notes(found, missing, differs, counted), *_incomplete(found, chosen)]
-    return Running(Traffic(matrix, fabric.nodes), tuple(notes))
+    notes = [*placed, *_notes(found, counted), *_incomplete(found, gaps)]
+    return Running(Traffic(counted.max(axis=0), fabric.nodes), tuple(notes))
+
+
+def _refuse_contradictions(found: Operations) -> None:
+    """Where no operation is missing, the nth Send of a rank to another is the nth Recv there; what
+    follows the last one of either side is not known.
+    """
+    received = found.kind == 1
+    src = np.where(received, found.peer, found.rank)
+    dst = np.where(received, found.rank, found.peer)
+    ranks = max(one.ranks for one in found.communicators)
+    pair = (found.communicator * ranks + src) * ranks + dst
+    sends, recvs = np.flatnonzero(~received), np.flatnonzero(received)
+    recvs = recvs[np.argsort(pair[recvs], kind="stable")]  # Sends are in this order
+    wanted, there = pair[sends], pair[recvs]
+    at = np.arange(len(sends)) - np.searchsorted(wanted, wanted) + np.searchsorted(there, wanted)
+    both = at < np.searchsorted(there, wanted, "right")
+    sends, recvs = sends[both], recvs[at[both]]
+    differ = np.flatnonzero(found.size[sends] != found.size[recvs])
+    if len(differ):
+        send, recv = int(sends[differ[0]]), int(recvs[differ[0]])
+        raise FormatError(
+            f"communicator {quoted(found.communicators[int(found.communicator[send])].id)}: Send "
+            f"{found.number[send]} of rank {src[send]} to {dst[send]} has {found.size[send]} "
+            f"bytes, Recv {found.number[recv]}, which is the same there, {found.size[recv]}"
+        )
 
 
 def _refuse_beyond_int64(found: Operations) -> None:
@@ -125,20 +149,16 @@ def _places(found: Operations, job: Communicator, fabric: Fabric) -> tuple[Ints,
     """int64 [ranks]: the GPU of each rank, and what is said of it.  Hosts are nodes, in the
     fabric's order where it names them, with or without a domain, else by their first rank.
     """
-    hosts, said = _hosts(found, job, fabric.gpus), []
+    hosts, said = [found.hosts[job.process[rank]] for rank in range(job.ranks)], []
     seen = Counter(hosts)
-    known = [host for host in seen if host is not None]
-    names = _in_fabric(known, fabric.hosts)
+    names = _in_fabric(list(seen), fabric.hosts)
     if names is not None:
-        rest = [name for name in fabric.hosts if name not in names.values()]
-        order = {
-            host: fabric.hosts.index(rest[0] if host is None else names[host]) for host in seen
-        }
+        order = {host: fabric.hosts.index(names[host]) for host in seen}
     else:
         order = {host: node for node, host in enumerate(seen)}
         if fabric.hosts:
             said.append(
-                f"hosts are not the fabric's ({_some(known)}): nodes follow the order of ranks"
+                f"hosts are not the fabric's ({_some(list(seen))}): nodes follow the order of ranks"
             )
     node = [order[host] for host in hosts]
     counts = np.bincount(node, minlength=fabric.nodes)
@@ -151,17 +171,6 @@ def _places(found: Operations, job: Communicator, fabric: Fabric) -> tuple[Ints,
     places = np.empty(job.ranks, np.int64)
     places[np.argsort(node, kind="stable")] = np.arange(job.ranks)
     return places, said
-
-
-def _hosts(found: Operations, job: Communicator, gpus: int) -> list[str | None]:
-    """The host of each rank; one rank without a file is on the host that lacks one, else on a host
-    of its own: None.
-    """
-    known = {rank: found.hosts[process] for rank, process in job.process.items()}
-    count = Counter(known.values())
-    fewest = min(count, key=count.__getitem__)
-    lacking = fewest if count[fewest] < gpus else None
-    return [known.get(rank, lacking) for rank in range(job.ranks)]
 
 
 def _in_fabric(hosts: list[str], names: Sequence[str]) -> dict[str, str] | None:
@@ -184,18 +193,16 @@ def _members(one: Communicator, of_process: dict[int, int]) -> Ints:
     return gpu
 
 
-def _notes(found: Operations, missing: list[int], differs: Array, counted: Ints) -> tuple[str, ...]:
+def _notes(found: Operations, counted: Ints) -> tuple[str, ...]:
     said = []
-    if missing:
-        said.append(f"rank {missing[0]} has no file: what it sends is what others receive of it")
     if found.doubled:
         said.append(f"operations that stood there twice, and count once: {found.doubled}")
-    if np.any(differs):
-        off = np.where(differs, np.abs(counted[0] - counted[1]), 0)
+    off = np.abs(counted[0] - counted[1])
+    if np.any(off):
         src, dst = np.unravel_index(int(off.argmax()), off.shape)
         said.append(
-            f"pairs of GPUs that differ in what was sent and received: {int(differs.sum())}, most "
-            f"from GPU {src} to {dst}: {format_bytes(int(counted[0, src, dst]))} and "
+            f"pairs of GPUs that differ in what was sent and received: {np.count_nonzero(off)}, "
+            f"most from GPU {src} to {dst}: {format_bytes(int(counted[0, src, dst]))} and "
             f"{format_bytes(int(counted[1, src, dst]))}; the larger counts"
         )
     if found.collectives:
@@ -208,11 +215,9 @@ def _notes(found: Operations, missing: list[int], differs: Array, counted: Ints)
     return tuple(said)
 
 
-def _incomplete(found: Operations, chosen: Chosen) -> list[str]:
+def _incomplete(found: Operations, gaps: int) -> list[str]:
     """What is said of operations that Inspector did not write."""
     said = []
-    whole = chosen == Chosen(chosen.communicator)
-    gaps = _gaps(found, whole)
     if gaps:
         said.append(
             f"sequence numbers that are not there: {gaps} of {gaps + len(found.number)}; Inspector "

@@ -261,12 +261,13 @@ def modelled(schedule: Schedule, links: LinkTimes = LINKS["h100-400g"]) -> Break
 def _at_once(
     schedule: Schedule, links: LinkTimes, bound: float, stay: float, found: InsideTimes
 ) -> Breakdown:
-    """Without barriers the NICs run at their line sum; a start-up a peer."""
+    """Without barriers the NICs run as long as the busiest of them; a start-up per peer."""
     balance, after = float(found.all_balance.max()), float(found.all_at_once.max())
     startup = links.alpha_out * int((schedule.sent > 0).sum(axis=0).max())
+    wire = links.beta_out * schedule.total / float(pair_rates(schedule.fabric).width) / MB
     if KINDS[schedule.kind].overlap == "nothing":
-        return Breakdown(bound, bound, startup, balance, after + max(0.0, stay - bound))
+        return Breakdown(bound, wire, startup, balance, after + max(0.0, stay - wire))
     chunk = (schedule.fabric.gpus - 1) * (links.alpha_in + links.beta_in * DEFAULT_CHUNK / MB)
     first, last = min(balance, chunk), min(after, chunk)
-    beyond = max(0.0, balance + after + stay - bound - startup - first - last)
-    return Breakdown(bound, bound, startup, first, last + beyond)
+    beyond = max(0.0, balance + after + stay - wire - startup - first - last)
+    return Breakdown(bound, wire, startup, first, last + beyond)

@@ -70,6 +70,21 @@ def require_reachable(fabric: Fabric, traffic: Traffic) -> None:
             raise Infeasible(f"no rail is alive at both server {i} and server {j}, which has bytes")
 
 
+def busiest_nic(fabric: Fabric, matrix: Ints) -> int:
+    """What the busiest NIC takes for int64 [nodes, nodes] bytes, each transfer split by the slower
+    NIC of each rail, in equal bytes.
+    """
+    rates, most = pair_rates(fabric), 0
+    worth = equal_bytes(matrix, rates.up, rates.down)
+    for tx, rx in zip(*rates.weights.swapaxes(1, 2), strict=True):
+        slower = np.minimum.outer(tx, rx)
+        for own, axis in ((tx[:, None], 1), (rx, 0)):
+            own = np.maximum(own, 1)
+            busy = worth // own * slower + -(-(worth % own * slower) // own)
+            most = max(most, int(busy.sum(axis=axis).max()))
+    return most
+
+
 @kernel
 def equal_bytes(matrix: Array, up: Array, down: Array) -> Array:
     """int64 [n, n] bytes in equal bytes, rounded up."""

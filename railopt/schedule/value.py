@@ -37,7 +37,7 @@ from railopt.model.traffic import Traffic
 from railopt.schedule.decompose import line_sums
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.pieces import Pieces, cut, node_matrix
-from railopt.schedule.rates import pair_rates, require_reachable
+from railopt.schedule.rates import busiest_nic, pair_rates, require_reachable
 
 DEFAULT_CHUNK = 1 << 18
 _NO_CAP = int(np.iinfo(np.int64).max)
@@ -102,10 +102,14 @@ class Schedule(Value):
 
     @cached_property
     def total(self) -> int:
-        """The sum of the stages' lengths, bytes between two servers; the line sum where nothing
-        waits for a stage.
+        """The sum of the stages' lengths, bytes between two servers; where nothing waits for a
+        stage the line sum, or what the busiest NIC takes where NICs differ.
         """
-        return int(self.lengths.sum()) if KINDS[self.kind].barriers else self.line_sum
+        if KINDS[self.kind].barriers:
+            return int(self.lengths.sum())
+        if self.fabric.is_uniform:
+            return self.line_sum
+        return max(self.line_sum, busiest_nic(self.fabric, self.traffic.node_matrix))
 
     @property
     def line_sum(self) -> int:
@@ -117,42 +121,41 @@ class Schedule(Value):
         return ceil(self.bound.value * pair_rates(self.fabric).fastest)
 
     @cached_property
-    def _line(self) -> tuple[str, int, int]:
-        """(side, node, bytes) of the fullest line; the send side and the lowest node where several
-        tie.
+    def _line(self) -> tuple[str, int, int, int]:
+        """(side, node, bytes, their rate) of the fullest line; the send side and the lowest node
+        where several tie.
         """
-        rows, columns = line_sums(self.traffic.node_matrix)
         if not self.fabric.is_uniform:
-            return self._slowest(rows, columns)
+            return self._slowest()
+        rows, columns = line_sums(self.traffic.node_matrix)
         side, sums = ("send", rows) if rows.max() >= columns.max() else ("recv", columns)
-        return side, int(sums.argmax()), int(sums.max())
+        node = int(sums.argmax())
+        return side, node, int(sums[node]), int(self.fabric.rates(side)[node].sum())
 
-    def _slowest(self, rows: Ints, columns: Ints) -> tuple[str, int, int]:
-        """The line that its NICs take longest for."""
-        lines = [
-            (Fraction(load, rate), side, node, load)
-            for side, sums, rates in (
-                ("send", rows, self.fabric.tx.sum(axis=1)),
-                ("recv", columns, self.fabric.rx.sum(axis=1)),
-            )
-            for node, (load, rate) in enumerate(zip(sums.tolist(), rates.tolist(), strict=True))
-            if rate
-        ]
-        _, side, node, load = max(lines, key=lambda line: line[0])
-        return side, node, load
+    def _slowest(self) -> tuple[str, int, int, int]:
+        """The line that takes longest: what a server exchanges with all others, or with one of
+        them, each rail no faster than its NICs at both ends.
+        """
+        lines = [("send", 0, 0, 1)]
+        demand = self.traffic.node_matrix
+        for side, other, matrix in (("send", "recv", demand), ("recv", "send", demand.T)):
+            for node in np.flatnonzero(matrix.any(axis=1)).tolist():
+                peers = np.flatnonzero(matrix[node])
+                own, theirs = self.fabric.rates(side)[node], self.fabric.rates(other)[peers]
+                whole = int(np.minimum(own, theirs.sum(axis=0)).sum())
+                lines.append((side, node, int(matrix[node].sum()), whole))
+                each = np.minimum(own, theirs).sum(axis=1)
+                slowest = int(np.argmax(matrix[node, peers] / each))
+                lines.append((side, node, int(matrix[node, peers[slowest]]), int(each[slowest])))
+        return max(lines, key=lambda line: Fraction(line[2], line[3]))
 
     @cached_property
     def bound(self) -> Bound:
         """t_opt = L / (m B2): no schedule is faster, because of what one server sends or
         receives.
         """
-        side, node, load = self._line
-        return Bound(
-            Fraction(load, int(self.fabric.rates(side)[node].sum())),
-            node,
-            side,
-            {"kind": "average"},
-        )
+        side, node, load, rate = self._line
+        return Bound(Fraction(load, rate), node, side, {"kind": "average"})
 
     @cached_property
     def excess(self) -> Fraction:
@@ -341,13 +344,15 @@ def require_two_levels(fabric: Fabric, traffic: Traffic) -> None:
             f"{fabric.gpus} GPUs and {fabric.rails} NICs per server: a two-level schedule needs "
             "one NIC per GPU, or as many for each (use railopt plan, which has no such rule)"
         )
-    owners = np.arange(fabric.rails) * fabric.gpus // fabric.rails
-    if not fabric.node.near[owners, np.arange(fabric.rails)].all():
+    require_reachable(fabric, traffic)
+    if fabric.inside is None:  # the usual one
+        return
+    rails = np.arange(fabric.rails)
+    if not fabric.inside.near[rails * fabric.gpus // fabric.rails, rails].all():
         raise InputError(
             "GPUs that are not near the NICs of their own number: a two-level schedule puts the "
             "bytes of GPU r on its own rails (use railopt plan, which has no such rule)"
         )
-    require_reachable(fabric, traffic)
 
 
 _FAULTS = {

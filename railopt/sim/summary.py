@@ -33,8 +33,7 @@ def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
     else:
         loads = what.node_matrix.sum(axis=1), what.node_matrix.sum(axis=0)
     any_plan = node_bound(fabric, *loads) if fabric else Fraction(0)
-    demand = what.chunks.node_matrix if isinstance(what, Plan) else what.node_matrix
-    cut = uplink_bound(fabric, demand) if fabric else None
+    cut = uplink_bound(fabric, what.chunks if isinstance(what, Plan) else what) if fabric else None
     any_plan = max(any_plan, cut.value) if cut else any_plan
     bound, whole = timeline.bound, not len(timeline.stuck)
     over = float(timeline.completion / bound - 1) if bound else 0.0

@@ -35,7 +35,7 @@ from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.engine import PROTECTION
 from railopt.runtime.verbs.objects import Device, Qp
 from railopt.runtime.verbs.rails import Damping, Options
-from tests.contract.sender_world import World, carry, small_plan
+from tests.contract.sender_world import STAYS_DEAD, World, carry, small_plan
 
 BAD = sorted(set(s.WC_STATUS) - {s.IBV_WC_SUCCESS})
 PATH = [status for status in BAD if status not in PROTECTION]
@@ -56,7 +56,9 @@ def with_fault(world: World, plan: Any, status: int, after: int, rounds: int = 2
             if sender.group.rank == 0:
                 world.lib.inject(sender.wiring.by_place[1, 0].qp.pointer, status, after)
 
-        return [carry(sender, plan, i, inject if i == 0 else None) for i in range(rounds)]
+        reports = [carry(sender, plan, i, inject if i == 0 else None) for i in range(rounds)]
+        sender.group.allgather("end")  # one that leaves before takes its links along
+        return reports
 
     return world.run(work)
 
@@ -133,7 +135,8 @@ def test_a_queue_pair_that_takes_its_completions_along_is_asked_after(
     was posted, acknowledged and received on it.
     """
     plan, done = small_plan(2, 3), threading.Event()
-    world = World(2, 3, options=Options(stall_s=20))  # all of a link is posted at once
+    whole = replace(STAYS_DEAD, batch=64, depth=512)  # all of a link is posted at once
+    world = World(2, 3, options=whole)
 
     def work(sender: Verbs) -> list[Any]:
         layout, node, cq = Layout.packed(plan.chunks), sender.group.rank, sender.wiring.rails[0].cq

@@ -23,7 +23,7 @@ TRAFFIC = workloads.moe(FABRIC, skew=0.3, tokens=64, seed=4)
 
 def made(fabric: Fabric = FABRIC) -> Certificate:
     planned = plan(fabric, TRAFFIC.chunks("256KiB"), policy="lpt-local")
-    cut = uplink_bound(fabric, planned.chunks.node_matrix)
+    cut = uplink_bound(fabric, planned.chunks)
     assert cut is not None
     return Certificate.leaves(planned, cut)
 

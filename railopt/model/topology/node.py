@@ -7,6 +7,7 @@ that fewest GPUs have; a NIC that is far from every GPU is left out, unless all 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from railopt.base.arrays import Array, Bools, Ints
 from railopt.base.errors import FormatError
 from railopt.base.units import format_rate, parse_rate
-from railopt.model.inside import Inside
+from railopt.model.inside import Inside, are_planes
 
 DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 SWITCH = DISTANCES.index("PXB")  # the farthest that stays below the host bridge
@@ -41,6 +42,11 @@ class Nic(NamedTuple):
     def bond(self) -> bool:
         """Whether several NICs stand behind this name."""
         return "+" in self.name or "bond" in self.name
+
+    @property
+    def named(self) -> bool:
+        """Whether that is the name of one device, not a number or names that were put together."""
+        return re.fullmatch(r"NIC\d+|net \d+|.*\+.*", self.name) is None
 
 
 class ScaleUpLinks(NamedTuple):
@@ -115,7 +121,19 @@ def node_of(found: NodeFile, name: str, link: int | None = None) -> Node:
         *about_links,
         "latency is not in the file: 1us assumed",
     ]
-    return Node(Inside(near, pair), rates, scaleup, tuple(assumed), tuple(nics))
+    inside = Inside(near, pair, planes=_planes(nics, near))
+    return Node(inside, rates, scaleup, tuple(assumed), tuple(nics))
+
+
+def _planes(nics: Sequence[Nic], near: Bools) -> int:
+    """How many planes every NIC has, where the file says rail and plane of each, else 1; `nics` are
+    in order.
+    """
+    planes = sorted({nic.plane for nic in nics if nic.plane is not None})
+    rails = sorted({nic.rail for nic in nics if nic.rail is not None})
+    said = [(nic.rail, nic.plane) for nic in nics]
+    whole = said == [(rail, plane) for rail in rails for plane in planes]
+    return len(planes) if whole and are_planes(near, len(planes)) else 1
 
 
 def _ordered(nics: Sequence[Nic], places: list[int]) -> tuple[list[int], list[str]]:

@@ -4,7 +4,7 @@ measured speeds and rails put in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
@@ -51,13 +51,18 @@ def format_dump(
             speed = int(rates[rail]) // MEGABIT
             net = (
                 f"<nic><net name={quoteattr(names[rail])} dev={quoteattr(str(rail))} "
-                f'speed="{speed}" port="1" gdr="1" rail="{rail}"/></nic>'
+                f'speed="{speed}" port="1" gdr="1" {_network(inside, rail)}/></nic>'
             )
             inner += [_pci(f"0002:{rail:02x}:00.0", "0x020700", net)] if speed else []
         parts.append(_pci(f"0000:{number:02x}:00.0", "0x060400", "\n".join(inner)))
     body = "\n".join(parts)
     text = f'<system version="1">\n<cpu numaid="0" arch="x86_64">\n{body}\n</cpu>\n</system>\n'
     return WrittenTopology(text, tuple(lost))
+
+
+def _network(inside: Inside, rail: int) -> str:
+    number, plane = inside.network(rail)
+    return f'rail="{number}"' + ("" if plane is None else f' plane="{plane}"')
 
 
 def _pci(busid: str, kind: str, inner: str) -> str:
@@ -104,21 +109,24 @@ def _links(inside: Inside, scaleup: int) -> tuple[list[str], list[str]]:
     return found, lost
 
 
-def with_speeds(text: str, name: str, nics: Mapping[str, tuple[int, int]]) -> WrittenTopology:
-    """A node's own dump with (rate in bytes per second, rail) of each NIC by its name.  NCCL takes
-    what its file says before what the port says.
+def with_speeds(
+    text: str, name: str, inside: Inside, rates: Sequence[int], devices: Sequence[str]
+) -> WrittenTopology:
+    """A node's own dump with the rate (bytes per second), rail and plane of each NIC, which are
+    given in rail order.  NCCL takes what its file says before what the port says.
     """
     parse_dump(text, name)  # refuses what is no dump of NCCL
     root = ElementTree.fromstring(text)
-    missing, lost = dict(nics), []
+    missing, lost = {device: rail for rail, device in enumerate(devices)}, []
     for net in root.iter("net"):
-        found = missing.pop(net.get("name", ""), None)
-        if found is None:
+        rail = missing.pop(net.get("name", ""), None)
+        if rail is None:
             continue
-        rate, rail = found
-        net.set("rail", str(rail))
-        if rate:
-            net.set("speed", str(rate // MEGABIT))
+        for key, number in zip(("rail", "plane"), inside.network(rail), strict=True):
+            if number is not None:
+                net.set(key, str(number))
+        if rates[rail]:
+            net.set("speed", str(rates[rail] // MEGABIT))
         else:
             lost.append(f"{net.get('name')} is dead: take it out of NCCL_IB_HCA")
     if missing:

@@ -28,13 +28,10 @@ def read_location(
 ) -> Placement:
     """A placement of `experts` on nodes x gpus GPUs from JSON: what sglang's --init-expert-location
     reads, or vLLM's map, a list per layer of each slot's expert, or one list for all `layers`.  Two
-    slots of an expert on one GPU, as EPLB may leave them, are one copy.
+    slots of an expert on one GPU, as EPLB may leave them, are one copy; -1 is an empty slot.
     """
-    data = _listed(path)
-    if data and not isinstance(data[0], list):
-        data = [data] * layers
+    rows = read_map(path, layers)
     try:
-        rows = _rows(data)
         if rows and len(rows[0]) % (nodes * gpus):
             raise InputError(
                 f"{len(rows[0])} slots per layer on {nodes * gpus} GPUs: expected as many on each"
@@ -44,11 +41,11 @@ def read_location(
         raise FormatError(f"{printable(path)}: {error}") from error
 
 
-def read_map(path: str | os.PathLike[str]) -> list[list[int]]:
-    """The experts of each slot, a list per layer, from the same files; one list is one layer."""
+def read_map(path: str | os.PathLike[str], layers: int = 1) -> list[list[int]]:
+    """The experts of each slot, a list per layer, from the same files; one list is all layers."""
     data = _listed(path)
     try:
-        return _rows(data if data and isinstance(data[0], list) else [data])
+        return _rows(data if data and isinstance(data[0], list) else [data] * layers)
     except InputError as error:
         raise FormatError(f"{printable(path)}: {error}") from error
 

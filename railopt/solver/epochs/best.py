@@ -22,7 +22,8 @@ from railopt.solver.epochs.exchange import (
     lengths,
 )
 from railopt.solver.epochs.process import minimise
-from railopt.solver.epochs.program import build, read_back
+from railopt.solver.epochs.program import build, check_size, read_back
+from railopt.solver.epochs.servers import between_gpus, between_servers
 from railopt.solver.program.backends import BACKENDS
 
 
@@ -100,9 +101,16 @@ def best(
     return search.result(time.monotonic() - began)
 
 
-def fewest_periods(exchange: ChunkExchange, least: int) -> int:
-    """How many periods a timetable has at least; `least` is a bound of what it takes."""
-    return least // exchange.epoch if exchange.epoch else 2 * fewest_stages(exchange)[0] + 1
+def searched(exchange: ChunkExchange, least: int) -> ChunkExchange:
+    """The exchange whose program is solved; `least` is a bound of what a timetable takes."""
+    return between_servers(exchange, least // exchange.epoch) if exchange.epoch else exchange
+
+
+def refuse_large(exchange: ChunkExchange) -> None:
+    """Refuse an exchange whose program is too large, before it is built."""
+    least = bound(exchange).value
+    periods = least // exchange.epoch if exchange.epoch else 2 * fewest_stages(exchange)[0] + 1
+    check_size(searched(exchange, least), periods)
 
 
 class _Search:
@@ -117,6 +125,7 @@ class _Search:
     ) -> None:
         self.exchange, self.backend, self.until, self.report = exchange, backend, until, report
         self.least, self.witness = bound(exchange)
+        self.servers = searched(exchange, self.least)
         self.claimed = self.least
         self.table: Timetable | None = None
         self.value: int | None = None
@@ -134,7 +143,7 @@ class _Search:
         """Ask the back-end for a timetable of at most so many periods and this value, keep it, and
         return "optimal", "infeasible" or "".
         """
-        program, columns = build(self.exchange, periods, most)
+        program, columns = build(self.servers, periods, most)
         left_s = self.until - time.monotonic()
         if left_s <= 0:
             return ""
@@ -146,7 +155,8 @@ class _Search:
         self.interrupted |= answer.interrupted
         if answer.values is not None:
             try:
-                self.keep(read_back(self.exchange, columns, answer.values))
+                table = read_back(self.servers, columns, answer.values)
+                self.keep(between_gpus(self.exchange, self.servers, table))
             except CheckFailed as error:
                 self.notes.append(f"{BACKENDS[self.backend].title} returned nonsense: {error}")
                 return ""

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 from math import gcd, lcm
 from typing import Any, NamedTuple
 
@@ -31,6 +32,11 @@ from railopt.base.errors import CheckFailed, Infeasible, InputError
 from railopt.base.units import format_time
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
+
+MOST_CALLS = 12
+"""That the NICs of a server could make, where a bound tries all choices of them."""
+MANY_PEERS = 10
+"""Of a server with more of them, a bound does not try all sets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,57 +312,110 @@ def bound(exchange: ChunkExchange) -> Witnessed:
     return Witnessed(wire, witness)
 
 
-def _lines(exchange: ChunkExchange) -> Iterator[tuple[str, int, list[int], Ints]]:
-    """(side, server, what a chunk takes on each living NIC, chunks by peer)."""
+class _Line(NamedTuple):
+    """What a server sends, or receives: its living NICs with what a chunk takes on each and the
+    peers that each reaches (bits), and the chunks by peer.
+    """
+
+    side: str
+    node: int
+    times: list[int]
+    reach: list[int]
+    chunks: list[int]
+
+    def sets(self) -> list[int]:
+        """The sets of peers (bits) that can need more time than all of them, all of them first."""
+        whole = (1 << len(self.chunks)) - 1
+        if all(its == whole for its in self.reach):
+            return [whole]
+        if len(self.chunks) > MANY_PEERS:
+            return [whole, *(1 << peer for peer in range(len(self.chunks)))]
+        return list(range(whole, 0, -1))
+
+    def of(self, some: int) -> tuple[int, list[int]]:
+        """The chunks of a set of peers, and the times of the NICs that reach any of it."""
+        times = [t for t, its in zip(self.times, self.reach, strict=True) if its & some]
+        return sum(count for peer, count in enumerate(self.chunks) if some >> peer & 1), times
+
+
+def _lines(exchange: ChunkExchange) -> Iterator[_Line]:
+    """The lines of all servers that send or receive."""
     between = np.zeros((exchange.nodes, exchange.nodes), np.int64)
     source, target = exchange.node_of[exchange.pairs.T]
     np.add.at(between, (source, target), exchange.demand[tuple(exchange.pairs.T)])
-    for side, times, rows in (
-        ("send", exchange.send, between),
-        ("recv", exchange.recv, between.T),
+    for side, times, others, rows in (
+        ("send", exchange.send, exchange.recv, between),
+        ("recv", exchange.recv, exchange.send, between.T),
     ):
-        for node in range(exchange.nodes):
-            alive = [int(t) for t in times[node] if t]
-            if rows[node].any() and not alive:
-                raise Infeasible(f"server {node} can't {side}: all its NICs are dead")
-            yield side, node, alive, rows[node]
+        for node in np.flatnonzero(rows.any(axis=1)).tolist():
+            peers, nics = np.flatnonzero(rows[node]), np.flatnonzero(times[node])
+            alive = others[peers] > 0
+            for peer in peers[~alive[:, nics].any(axis=1)].tolist():
+                raise Infeasible(f"no rail is alive at both server {node} and server {peer}")
+            reach = [sum(1 << k for k in np.flatnonzero(alive[:, nic]).tolist()) for nic in nics]
+            yield _Line(side, node, times[node, nics].tolist(), reach, rows[node, peers].tolist())
 
 
 def busiest_line(exchange: ChunkExchange) -> tuple[int, int, str]:
     """(time, server, side): what the NICs of a server need at least, in stages without the
     start-ups.
     """
-    return max(
-        (
-            (_wired(exchange, alive, int(row.sum()), int((row > 0).sum()), side), node, side)
-            for side, node, alive, row in _lines(exchange)
-        ),
-        key=lambda line: line[0],
-    )
+    lines = ((_wired(exchange, line), line.node, line.side) for line in _lines(exchange))
+    return max(lines, key=lambda line: line[0], default=(0, 0, "send"))
 
 
 def fewest_stages(exchange: ChunkExchange) -> tuple[int, int, str]:
-    """(stages, server, side): a server with so many peers needs so many stages."""
-    return max(
-        (
-            (-(-int((row > 0).sum()) // max(1, len(alive) * exchange.peers)), node, side)
-            for side, node, alive, row in _lines(exchange)
-        ),
-        key=lambda line: line[0],
-    )
-
-
-def _wired(exchange: ChunkExchange, times: list[int], chunks: int, peers: int, side: str) -> int:
-    """The least time in which NICs that take `times` per chunk move so many chunks; in epochs, with
-    a start-up on some NIC for each peer.
+    """(stages, server, side): so many peers of a server, and the NICs that reach them, need so many
+    stages.
     """
-    if not chunks:
-        return 0
+    counted = (
+        (-(-some.bit_count() // (len(line.of(some)[1]) * exchange.peers)), line.node, line.side)
+        for line in _lines(exchange)
+        for some in line.sets()
+    )
+    return max(counted, key=lambda line: line[0], default=(0, 0, "send"))
+
+
+def _wired(exchange: ChunkExchange, line: _Line) -> int:
+    """The least time in which the NICs of a line move its chunks, and those of any set of peers; in
+    epochs with start-ups: nothing is sent before one, and a NIC has one for each peer.
+    """
     if not exchange.epoch:
-        return _least(times, chunks)
-    each = [exchange.epoch // t for t in times]
-    lost = min(each) * exchange.starts * peers if side == "send" else 0
-    return -(-(chunks + lost) // sum(each)) * exchange.epoch
+        return max(_least(times, count) for count, times in map(line.of, line.sets()))
+    starts = exchange.starts
+    epochs = starts + max(
+        -(-count // sum(exchange.epoch // t for t in times))
+        for count, times in map(line.of, line.sets())
+    )
+    if starts and line.side == "send":
+        while not _callable(exchange, line, epochs):
+            epochs += 1
+    return epochs * exchange.epoch
+
+
+def _callable(exchange: ChunkExchange, line: _Line, epochs: int) -> bool:
+    """Whether NICs could send the chunks in so many epochs: some choice of the peers that each
+    calls leaves room for all sets of peers (Hall's condition).  Where there are too many choices,
+    whether the start-ups and the chunks together have room.
+    """
+    each = [exchange.epoch // t for t in line.times]
+    if sum(its.bit_count() for its in line.reach) > MOST_CALLS:
+        lost = min(each) * exchange.starts * len(line.chunks)
+        return sum(line.chunks) + lost <= epochs * sum(each)
+    every = range(1, 1 << len(line.chunks))
+    choices = [[some for some in (0, *every) if some | its == its] for its in line.reach]
+    sums = [line.of(some)[0] for some in every]
+    for called in product(*choices):
+        room = [
+            (rate * max(0, epochs - exchange.starts * some.bit_count()), some)
+            for rate, some in zip(each, called, strict=True)
+        ]
+        if all(
+            asked <= sum(chunks for chunks, its in room if its & some)
+            for some, asked in zip(every, sums, strict=True)
+        ):
+            return True
+    return False
 
 
 def _least(times: list[int], chunks: int) -> int:

@@ -28,13 +28,11 @@ class WholeAnswer(NamedTuple):
 
     values    int64 [columns], or None
     status    "optimal", "infeasible" or "" on the back-end's word
-    bound     what it says that no value is below, in units of the cost
     failure   what went wrong, one sentence, or None
     """
 
     values: Ints | None
     status: str
-    bound: float
     failure: str | None
     interrupted: bool = False
 
@@ -45,7 +43,7 @@ def minimise(program: WholeProgram, backend: str, limit_s: float) -> WholeAnswer
         raise InputError(f"unknown back-end {backend!r}; known back-ends: {', '.join(NAMES)}")
     known = BACKENDS[backend]
     if not known.available:
-        return WholeAnswer(None, "", 0.0, missing(known.imports, f"the back-end {backend}"))
+        return WholeAnswer(None, "", missing(known.imports, f"the back-end {backend}"))
     output = processes.ask(__name__, program.save, limit_s, backend)
     failure = f"{known.title} {output.failure}" if output.failure else None
     if output.ended.code == BackendError.exit_code:
@@ -54,8 +52,8 @@ def minimise(program: WholeProgram, backend: str, limit_s: float) -> WholeAnswer
         said = json.loads(line)
         values = None if said["values"] is None else np.array(said["values"], np.int64)
         interrupted = output.ended.interrupted
-        return WholeAnswer(values, said["status"], said["bound"], failure, interrupted)
-    return WholeAnswer(None, "", 0.0, failure, output.ended.interrupted)
+        return WholeAnswer(values, said["status"], failure, interrupted)
+    return WholeAnswer(None, "", failure, output.ended.interrupted)
 
 
 def _by_row(program: WholeProgram) -> list[list[tuple[int, int]]]:
@@ -78,9 +76,8 @@ def _cpsat(program: WholeProgram, limit_s: float) -> dict[str, Any]:
         terms = sum(v[column] * factor for column, factor in entries)
         if entries:
             model.add_linear_constraint(terms, low[i], high[i])
-    model.minimize(sum(v[i] * int(c) for i, c in enumerate(program.cost.tolist()) if c))
-    for i, value in enumerate(program.hint.tolist()):
-        model.add_hint(v[i], value)
+    if program.cost.any():  # an objective of 0 takes CP-SAT longer than none
+        model.minimize(sum(v[i] * int(c) for i, c in enumerate(program.cost.tolist()) if c))
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = limit_s
     solver.parameters.num_workers = 1
@@ -90,7 +87,6 @@ def _cpsat(program: WholeProgram, limit_s: float) -> dict[str, Any]:
     return {
         "values": [solver.value(each) for each in v] if found else None,
         "status": named.get(status, ""),
-        "bound": float(solver.best_objective_bound),
     }
 
 
@@ -120,7 +116,7 @@ def _pulp(program: WholeProgram, limit_s: float) -> dict[str, Any]:
     infeasible = not found and in_time and problem.status == pulp.LpStatusInfeasible
     values = [round(each.value() or 0.0) for each in v] if found else None
     status = "optimal" if optimal and in_time else "infeasible" if infeasible else ""
-    return {"values": values, "status": status, "bound": 0.0}
+    return {"values": values, "status": status}
 
 
 def main(path: str, answers: str, until: str, backend: str) -> None:

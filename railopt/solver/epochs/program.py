@@ -4,7 +4,7 @@ columns   wire[p, pair, rail], give[p, GPU, rail], take[p, GPU, rail], local[p, 
           chunks, as in a `Timetable`; link[p, source, target, rail]: 0 or 1, the NIC sends there
 stages    length[p]; wired[p]: 0 or 1, the stage has bytes on the wire; beats[p]: chunks of its
           busiest NIC, where all NICs take the same time.  minimise the lengths
-epochs    start[p, source, target, rail]: 0 or 1; used[p]: 0 or 1.  minimise the epochs used
+epochs    start[p, source, target, rail]: 0 or 1.  Nothing to minimise: their number is given
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_COLUMNS = 100_000
 class WholeProgram(NamedTuple):
     """min cost . v where row_low <= A v <= row_high and 0 <= v <= high, v whole; all int64.
 
-    rows, columns, values [entries]: A by entry; hint [columns]: values to start from, or none
+    rows, columns, values [entries]: A by entry
     """
 
     cost: Ints
@@ -47,7 +47,6 @@ class WholeProgram(NamedTuple):
     values: Ints
     row_low: Ints
     row_high: Ints
-    hint: Ints
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As a plain `.npz`, for the process that solves it."""
@@ -107,10 +106,8 @@ def check_size(exchange: ChunkExchange, periods: int) -> None:
         )
 
 
-def build(
-    exchange: ChunkExchange, periods: int, most: int, hint: Timetable | None = None
-) -> tuple[WholeProgram, EpochColumns]:
-    """The program of at most so many periods whose value is at most `most`.
+def build(exchange: ChunkExchange, periods: int, most: int) -> tuple[WholeProgram, EpochColumns]:
+    """The program of at most so many periods; in stages, whose value is at most `most`.
 
     With stages every other period, the first and the last too, has no bytes on the wire: one
     between two stages is enough, for no chunk makes two hops there.
@@ -127,21 +124,11 @@ def build(
     for first, then in pairwise(columns.wired[columns.wired >= 0]):
         rows.add([(first, 1), (then, -1)], 0, FREE)
     cost = np.zeros(len(high), np.int64)
-    cost[columns.wired if exchange.epoch else columns.length] = 1
-    unit = exchange.epoch or 1
-    rows.add([(column, 1) for column in np.flatnonzero(cost)], 0, most // unit)
+    cost[columns.length[columns.length >= 0]] = 1
+    rows.add([(column, 1) for column in np.flatnonzero(cost)], 0, most)
     row, column, value = np.array(rows.entries, np.int64).reshape(-1, 3).T
-    program = WholeProgram(
-        cost,
-        high,
-        row,
-        column,
-        value,
-        np.array(rows.low),
-        np.array(rows.high),
-        np.empty(0, np.int64),
-    )
-    return program._replace(hint=_hinted(exchange, columns, hint, len(high))), columns
+    low, top = np.array(rows.low), np.array(rows.high)
+    return WholeProgram(cost, high, row, column, value, low, top), columns
 
 
 def read_back(exchange: ChunkExchange, columns: EpochColumns, values: Ints) -> Timetable:
@@ -187,7 +174,7 @@ def _columns(exchange: ChunkExchange, periods: int, most: int) -> tuple[EpochCol
     limited = exchange.peers < n - 1 or staged
     link = numbered(shape.start, 1, talks & wires[:, None, None, None] & limited)
     length = numbered(inner, most, staged)
-    wired = numbered(inner, 1, wires)
+    wired = numbered(inner, 1, wires & staged)
     beats = numbered(inner, int(asked.sum()), wires & bool(staged and _beat(exchange)))
     return EpochColumns(table, link, length, wired, beats), np.array(highs, np.int64)
 
@@ -237,7 +224,8 @@ def _loaded(exchange: ChunkExchange, columns: EpochColumns, rows: _ProgramRows) 
             if epoch:
                 sent = min(sent, epoch // int(exchange.send[i, rail]))
             rows.add([*((c, -1) for c in wire), (columns.link[p, i, j, rail], sent)], 0, FREE)
-            rows.add([(columns.wired[p], 1), (columns.link[p, i, j, rail], -1)], 0, FREE)
+            if not epoch:
+                rows.add([(columns.wired[p], 1), (columns.link[p, i, j, rail], -1)], 0, FREE)
         for gpu in range(len(exchange.demand)):
             held = holder == gpu
             there = exchange.inner == gpu
@@ -258,11 +246,10 @@ def _fits(
     """A port's load fits period p, with its start-up where it is on the wire."""
     if not any(column >= 0 for column, _ in load):
         return
-    most = exchange.epoch
-    against = [(column, -factor) for column, factor in load]
-    if most:
-        rows.add([*against, (columns.wired[p], most)], 0, FREE)
+    if exchange.epoch:
+        rows.add(load, 0, exchange.epoch)
         return
+    against = [(column, -factor) for column, factor in load]
     if wire and columns.beats[p] >= 0:
         rows.add([*((c, -1) for c, _ in load), (columns.beats[p], 1)], 0, FREE)
         return
@@ -296,6 +283,12 @@ def _started(exchange: ChunkExchange, columns: EpochColumns, rows: _ProgramRows)
     if not busy:
         return
     source, target = exchange.node_of[exchange.pairs.T]
+    for i, j, rail in np.argwhere(table.start[0] >= 0).tolist():
+        some = (source == i) & (target == j)
+        asked = int(exchange.demand[tuple(exchange.pairs[some].T)].sum())
+        begun = [(c, asked) for c in table.start[:, i, j, rail]]
+        rows.add([*begun, *((c, -1) for c in table.wire[:, some, rail].flat)], 0, FREE)
+        rows.add([(c, 1) for c, _ in begun], 0, 1)
     for p in range(len(columns.wired)):
         recent = slice(max(0, p - busy + 1), p + 1)
         for i, rail in np.argwhere(exchange.send).tolist():
@@ -303,23 +296,8 @@ def _started(exchange: ChunkExchange, columns: EpochColumns, rows: _ProgramRows)
             running: list[Term] = [(c, most) for c in table.start[recent, i, :, rail].flat]
             sent = [(c, 1) for c in table.wire[p, source == i, rail]]
             rows.add([*running, *sent], 0, most)
-            rows.add(
-                [(columns.wired[p], 1), *((c, -1) for c in table.start[p, i, :, rail])], 0, FREE
-            )
         for i, j, rail in np.argwhere(table.start[0] >= 0).tolist():
             most = exchange.epoch // int(exchange.send[i, rail])
             begun = [(c, most) for c in table.start[: max(0, p - busy + 1), i, j, rail]]
             wire = table.wire[p, (source == i) & (target == j), rail]
             rows.add([*begun, *((c, -1) for c in wire)], 0, FREE)
-
-
-def _hinted(
-    exchange: ChunkExchange, columns: EpochColumns, hint: Timetable | None, count: int
-) -> Ints:
-    """Values of the columns that a timetable of as many periods stands for."""
-    if hint is None or len(hint.wire) != len(columns.wired):
-        return np.empty(0, np.int64)
-    values = np.zeros(count, np.int64)
-    for part, said in zip(columns.table, hint, strict=True):
-        values[part[part >= 0]] = said[part >= 0]
-    return values

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 import railopt
 from railopt import Fabric, Plan
@@ -22,6 +23,7 @@ NODE = {
     "name": (2, FIELD.TYPE_STRING),
     "type": (3, FIELD.TYPE_INT32),
     "ctrl_deps": (4, FIELD.TYPE_UINT64),
+    "data_deps": (5, FIELD.TYPE_UINT64),
     "attr": (10, "Attribute"),
 }
 ATTRIBUTE = {
@@ -39,7 +41,7 @@ def _messages() -> dict[str, Any]:
     for name, fields in (("Attribute", ATTRIBUTE), ("Node", NODE), ("Metadata", METADATA)):
         message = file.message_type.add(name=name)
         for field, (number, kind) in fields.items():
-            many = field in ("ctrl_deps", "attr")
+            many = field in ("ctrl_deps", "data_deps", "attr")
             made = message.field.add(
                 name=field,
                 number=number,
@@ -75,7 +77,11 @@ def decoded(data: bytes) -> list[Any]:
         at += size
     assert at == len(data)
     assert CLASSES["Metadata"].FromString(parts[0]).version == "0.0.4"
-    return [CLASSES["Node"].FromString(part) for part in parts[1:]]
+    nodes = [CLASSES["Node"].FromString(part) for part in parts[1:]]
+    for node in nodes:
+        assert list(node.data_deps) == list(node.ctrl_deps)
+        assert not any(len(UnknownFieldSet(part)) for part in (node, *node.attr))
+    return nodes
 
 
 def attributes(node: Any) -> dict[str, int]:
@@ -156,6 +162,7 @@ def test_what_astra_sim_needs_is_beside_the_traces(plan: Plan) -> None:
     assert network["bandwidth"][0] * 2**30 == plan.fabric.tx[0, 0]
     assert network["latency"] == [plan.fabric.latency_ps / 2000]  # two hops, nanoseconds
     assert json.loads(found["system.json"])["all-to-all-implementation"] == ["direct"]
+    assert "not run in\nASTRA-sim" in found["md"]
     for name in ("run.system.json", "run.network.json", "run.memory.json", f"run.{ranks - 1}.et"):
         assert name in found["md"]
     slow = replace(plan, fabric=plan.fabric.degraded({(0, 0): "0.5"}))

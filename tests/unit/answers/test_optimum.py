@@ -13,10 +13,11 @@ import pytest
 
 from railopt import Fabric, Traffic
 from railopt.answers.optimum import best_schedule
-from railopt.base.errors import CheckFailed, InputError
+from railopt.base.errors import CheckFailed, Infeasible, InputError
 from railopt.solver.epochs.best import one_by_one, paced
 from railopt.solver.epochs.exchange import ChunkExchange, bound, lengths
 from railopt.solver.epochs.lists import in_epochs
+from railopt.solver.epochs.servers import between_gpus, between_servers
 
 Cli = Callable[..., Any]
 
@@ -53,6 +54,44 @@ def test_without_stages_a_nic_pays_for_each_server_that_it_sends_to() -> None:
     late = made._replace(start=np.roll(made.start, 1, axis=0))
     with pytest.raises(CheckFailed, match="before its start-up is over"):
         lengths(asked, late)
+
+
+def two_nics(recv: list[list[int]], **more: Any) -> ChunkExchange:
+    """One GPU with two NICs in each of three servers; server 0 sends 7 chunks to 1 and 1 to 2."""
+    demand = np.zeros((3, 3), np.int64)
+    demand[0, 1:] = 7, 1
+    ones = np.ones((3, 2), np.int64)
+    given = {"startup": 1, "peers": 2, "epoch": 1, "unit": Fraction(1), **more}
+    return ChunkExchange(demand, ones, np.array(recv), np.ones((1, 2), np.bool_), 1, **given)
+
+
+def test_lines_know_whom_a_nic_can_call_and_reach() -> None:
+    """In 5 epochs both NICs have 10, two of which are calls: but if both call server 1 and one of
+    them server 2, three are, and if one calls server 1 it can't send 7.
+    """
+    alive = [[1, 1]] * 3
+    assert bound(two_nics(alive)).value == 6
+    assert bound(two_nics(alive, epoch=0)).value == 4 + 1
+    far = [[1, 1], [1, 0], [1, 0]]
+    assert bound(two_nics(far)).value == 8 + 2
+    assert bound(two_nics(far, epoch=0, peers=1)).value == 8 + 2
+    with pytest.raises(Infeasible, match="no rail is alive at both server 0 and server 2"):
+        bound(two_nics([[1, 1], [1, 1], [0, 0]]))
+
+
+@pytest.mark.parametrize(("scaleup", "servers"), [("450GB/s", 3), ("100GB/s", 6)])
+def test_servers_stand_for_gpus_where_scale_up_is_never_full(scaleup: str, servers: int) -> None:
+    fabric = Fabric.uniform(3, 2, scaleup=scaleup)
+    matrix = np.random.default_rng(44).integers(0, 5, (6, 6)) * 50_000
+    traffic = Traffic.from_matrix(matrix, fabric)
+    asked = ChunkExchange.of(fabric, traffic, 50_000, Fraction(1, 10**6), stages=False)
+    smaller = between_servers(asked, 10)
+    assert len(smaller.demand) == servers
+    load = np.zeros((len(smaller.pairs), 2), np.int64)
+    load[:, 0] = smaller.demand[tuple(smaller.pairs.T)] // 2
+    load[:, 1] = smaller.demand[tuple(smaller.pairs.T)] - load[:, 0]
+    made = in_epochs(smaller, load)
+    assert lengths(asked, between_gpus(asked, smaller, made)) == lengths(smaller, made)
 
 
 def test_a_timetable_is_checked() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from railopt import Fabric, Spine
-from railopt.answers.wiring import variables
+from railopt import Candidate, Fabric, Spine
+from railopt.answers.wiring import check_wiring, variables
 from railopt.base.errors import InputError
 from railopt.model.topology import parse_node
+from railopt.model.topology.writing import format_dump
 from tests.topologies import bridge, dump, gpu, nic
 
 Cli = Callable[..., Any]
@@ -82,6 +84,22 @@ def test_what_is_not_as_planned_is_named(
     assert [one["node"] for one in data["mismatches"]] == [1] * len(said)
 
 
+def test_planes_of_a_rail_are_told_apart() -> None:
+    planned = Candidate("planes", rails=2, planes=2).fabric(3, 2)
+    devices = tuple(f"mlx5_{n}" for n in range(4))
+    planned = replace(planned, devices=devices)
+    text = format_dump(planned.node, planned.tx[0].tolist(), planned.scaleup, devices).text
+    crossed = re.sub(
+        r'rail="0" plane="(.)"', lambda m: f'rail="0" plane="{1 - int(m.group(1))}"', text
+    )
+    wired = {node: parse_node(one) for node, one in enumerate([text, crossed, text])}
+    found = [(one.node, one.device, one.what) for one in check_wiring(planned, wired)]
+    assert found == [
+        (1, "mlx5_0", "cables swapped with mlx5_1, planned rail 0"),
+        (1, "mlx5_1", "cables swapped with mlx5_0, planned rail 1"),
+    ]
+
+
 def test_measured_rates_below_the_plan_are_named(here: Path, railopt_cli: Cli) -> None:
     PLANNED.degraded({(2, 1): "0.5", (0, 0): "0", (1, 1): "0.97"}).save("today.toml")
     ran = railopt_cli("fabric", "check", "plan.toml", "--measured", "today.toml")
@@ -141,6 +159,10 @@ def test_variables_follow_the_fabric() -> None:
     assert asked[1].why.endswith("; dead: mlx5_0")
     with pytest.raises(InputError, match="a has no living NIC"):
         variables(PLANNED.degraded({(0, rail): "0" for rail in range(3)}))
+    planes = Candidate("planes", rails=1, planes=2).fabric(2, 1)
+    found = variables(replace(planes, devices=("mlx5_0", "mlx5_1")))
+    assert found[0].value == "=mlx5_0:1:0:0,mlx5_1:1:0:1"
+    assert "NCCL_IB_MERGE_NICS" in {one.name for one in found}
     spine = replace(Fabric.uniform(2, 4, gpus=2), spine=Spine(2, 10**9))
     names = {one.name for one in variables(spine)}
     assert "NCCL_P2P_PXN_LEVEL" not in names

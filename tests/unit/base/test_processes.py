@@ -63,14 +63,21 @@ def test_a_child_is_given_its_problem_and_answers_in_lines(child: Callable[[str]
     assert output.failure is None
 
 
+def timed_out(name: str) -> processes.ChildOutput:
+    """What a child that does not end has said, with longer limits until a slow machine let it."""
+    for limit_s in (2, 8, 32):
+        output = processes.ask(name, nothing, limit_s)
+        assert output.ended.timed_out
+        if output.lines:
+            break
+    return output
+
+
 @pytest.mark.slow
 def test_what_was_said_before_the_kill_survives_and_half_a_line_does_not(
     child: Callable[[str], str],
 ) -> None:
-    name = child("open(answers, 'a').write('[1]\\n[2'); time.sleep(60)")
-    began = time.monotonic()
-    output = processes.ask(name, nothing, 5)
-    assert time.monotonic() - began < 30
+    output = timed_out(child("open(answers, 'a').write('[1]\\n[2'); time.sleep(60)"))
     assert output.lines == [b"[1]\n"]
     assert output.failure == "did not stop at its time limit and was killed"
 
@@ -92,20 +99,17 @@ def test_memory_is_limited(child: Callable[[str], str]) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_child_started_is_killed_with_it(
-    child: Callable[[str], str], tmp_path: Path
-) -> None:
-    pid = tmp_path / "pid"
+def test_what_a_child_started_is_killed_with_it(child: Callable[[str], str]) -> None:
     name = child(
         "import subprocess\n"
-        f"open({str(pid)!r}, 'w').write(str(subprocess.Popen(['sleep', '60']).pid))\n"
+        "open(answers, 'a').write(str(subprocess.Popen(['sleep', '60']).pid) + '\\n')\n"
         "time.sleep(60)"
     )
-    assert processes.ask(name, nothing, 2).ended.timed_out
-    deadline = time.monotonic() + 10
-    while alive(int(pid.read_text())) and time.monotonic() < deadline:
+    (pid,) = map(int, timed_out(name).lines)
+    deadline = time.monotonic() + 30
+    while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not alive(int(pid.read_text()))
+    assert not alive(pid)
 
 
 @pytest.mark.slow
@@ -115,7 +119,7 @@ def test_ctrl_c_ends_it_at_once(child: Callable[[str], str]) -> None:
     timer.start()
     began = time.monotonic()
     output = processes.ask(name, nothing, 60)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50
     assert output.ended.interrupted
     assert output.failure is None
 
@@ -139,6 +143,13 @@ def test_a_daemonic_process_may_have_one(child: Callable[[str], str]) -> None:
 
 
 @pytest.mark.slow
+def test_a_child_whose_parent_has_ended_does_not_begin() -> None:
+    line = processes.command("json.tool")
+    line[3] = "1"  # as where the parent ended while this child started
+    assert subprocess.run(line, input=b"[1]").returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
 def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
     """However that ends: here by a signal that nobody can handle."""
     sleeper = "import time, os; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
@@ -149,7 +160,7 @@ def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environ)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 90
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
         assert time.monotonic() < until
         time.sleep(0.05)

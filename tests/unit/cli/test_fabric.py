@@ -33,8 +33,8 @@ def test_show_draws_and_says(here: Path, railopt_cli: Cli) -> None:
     assert ran.out.splitlines()[:4] == [
         "nodes: 1, GPUs per node: 2, rails: 2",
         "scale-up: 450GB/s per GPU, any pair at that rate",
-        "  GPU 0 ----- rail 0  400Gb/s",
-        "  GPU 1 ----- rail 1  400Gb/s",
+        "  GPU 0 ----- rail 0 mlx5_0  400Gb/s",
+        "  GPU 1 ----- rail 1 mlx5_1  400Gb/s",
     ]
     assert "  rail 1 is mlx5_1, near GPU 1 (PIX)\n" in ran.out
     assert (here / "node.svg").read_text().startswith("<?xml")

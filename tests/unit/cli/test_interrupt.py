@@ -74,7 +74,7 @@ def struck(child: subprocess.Popen[str], within_s: float = 120) -> str:
         pytest.fail(f"no end {within_s} s after Ctrl-C: {err}")
     assert child.returncode in CODES, err
     assert "Traceback" not in err
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(map(running, own)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(running, own))
@@ -102,7 +102,7 @@ def test_ctrl_c_ends_a_command(line: str, after_s: float, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_ctrl_c_ends_a_foreign_solver(tmp_path: Path) -> None:
     child = started(f"solve {OPEN} --backend cpsat", tmp_path)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not children(child.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert children(child.pid), "no solver was started"
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_a_foreign_solver(tmp_path: Path) -> None:
 def test_ctrl_c_ends_a_sweep_and_the_instance_at_work_is_no_row(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text(SPEC)
     child = started("sweep spec.toml -o results --shard 0/1 --workers 1", tmp_path)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not children(child.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(3)

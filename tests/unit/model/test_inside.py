@@ -109,6 +109,7 @@ def test_a_table_of_near_and_far_nics_and_plans_that_use_no_far_one(tmp_path: Pa
         ("rails = 4\ngpus = 2", [[0], [0], [1], [1]]),  # two planes, or two NICs, a GPU
         ("rails = 4\ngpus = 8", [[0, 1], [2, 3], [4, 5], [6, 7]]),  # shared
         ("rails = 3\ngpus = 2\n[inside]\nnear = [[0], [1], [0, 1]]", [[0], [1], [0, 1]]),
+        ("rails = 4\ngpus = 2\n[inside]\nplanes = 2", [[0], [0], [1], [1]]),
     ],
 )
 def test_planes_and_shared_nics(text: str, near: list[list[int]], tmp_path: Path) -> None:
@@ -116,6 +117,9 @@ def test_planes_and_shared_nics(text: str, near: list[list[int]], tmp_path: Path
     path.write_text(f'nodes = 2\nlink = "400Gb/s"\n{text}')
     fabric = Fabric.read(path)
     assert fabric.node.as_dict()["near"] == near
+    fabric.save(tmp_path / "again.toml")
+    assert Fabric.read(tmp_path / "again.toml") == fabric
+    assert Fabric.from_header(fabric.header(), fabric.tx, fabric.rx) == fabric
     made = plan(fabric, workloads.uniform(fabric, size="1MiB").chunks("64KiB"), "own-nic")
     assert made.staged == 0
     assert (made.send > 0).all()

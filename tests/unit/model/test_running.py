@@ -7,7 +7,6 @@ import json
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from railopt import Fabric, demand_from
 from railopt.base.errors import InputError
+from railopt.files.inspector import _USUAL
 from railopt.model.running import running_job
 
 NODES, GPUS = 2, 2
@@ -119,25 +119,28 @@ def test_a_part_is_chosen_by_number_and_by_time(tmp_path: Path) -> None:
         np.testing.assert_array_equal(job.traffic.bytes, expected, options)
 
 
-def test_the_beginning_of_an_operation_counts_where_it_is_known(tmp_path: Path) -> None:
+@pytest.mark.parametrize("channels", [0, 1, 3])
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_beginning_of_an_operation_counts_where_it_is_known(
+    tmp_path: Path, channels: int, quick: bool
+) -> None:
+    """Lines of NCCL_INSPECTOR_DUMP_VERBOSE=1, as the plugin writes them and with more in them."""
     matrix = drawn(6)
     records = list(exchange(matrix))
     for one in records:
         late = one["p2p_perf"]["p2p_sn"] > 4
-        one["p2p_perf"]["event_trace_ts"] = {"p2p_start_ts": START + (5_000 if late else 0)}
+        for unit, start in (("sn", 1), ("ts", START + (5_000 if late else 0))):
+            events = {f"kernel_{event}_{unit}": start + 9 for event in ("start", "stop", "record")}
+            one["p2p_perf"][f"event_trace_{unit}"] = {
+                f"p2p_start_{unit}": start,
+                f"p2p_stop_{unit}": start + 1,
+                "kernel_events": [{"channel_id": channel, **events} for channel in range(channels)],
+                **({} if quick else {"more": 1}),
+            }
+    assert bool(_USUAL.fullmatch(json.dumps(records[0]).encode())) == quick
     job = running_job(write(tmp_path / "run", records) + ":to=1ms", FABRIC)
     np.testing.assert_array_equal(job.traffic.bytes, matrix)
     assert "differ in what was sent and received" in job.notes[0]
-
-
-def test_one_missing_rank_is_known_by_the_others(tmp_path: Path) -> None:
-    matrix = drawn(7)
-    records = [one for one in exchange(matrix) if one["header"]["rank"] != 2]
-    job = running_job(write(tmp_path / "run", records), FABRIC)
-    expected = matrix.copy()
-    expected[2, 2] = 0
-    np.testing.assert_array_equal(job.traffic.bytes, expected)
-    assert job.notes == ("rank 2 has no file: what it sends is what others receive of it",)
 
 
 def test_what_is_doubled_missing_or_foreign_is_said(tmp_path: Path) -> None:
@@ -232,23 +235,6 @@ def test_hosts_have_their_domain_or_are_said_to_be_others(tmp_path: Path) -> Non
         assert all(part in note for part, note in zip(said, job.notes, strict=True))
 
 
-@pytest.mark.parametrize("hosts", [(), ("gpu3", "gpu2", "gpu1", "gpu0")])
-@pytest.mark.parametrize("away", [0, 3])
-def test_a_missing_rank_may_be_the_only_one_of_its_node(
-    tmp_path: Path, hosts: tuple[str, ...], away: int
-) -> None:
-    matrix = drawn(16)
-    records = [one for one in exchange(matrix) if one["header"]["rank"] != away]
-    for one in records:
-        one["metadata"]["hostname"] = f"gpu{one['header']['rank']}"
-    fabric = replace(Fabric.uniform(4, 1), hosts=hosts)
-    job = running_job(write(tmp_path / "run", records), fabric)
-    matrix[away, away] = 0
-    order = [3, 2, 1, 0] if hosts else [0, 1, 2, 3]
-    np.testing.assert_array_equal(job.traffic.bytes, matrix[np.ix_(order, order)])
-    assert [note[:18] for note in job.notes] == [f"rank {away} has no file"]
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -301,6 +287,25 @@ def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         running_job(write(tmp_path / "run", [*records, again]), FABRIC)
 
 
+def test_a_send_and_its_recv_of_other_sizes_are_refused(tmp_path: Path) -> None:
+    """Though their sums are equal; where a line may be missing, nothing is contradicted."""
+    first, second = drawn(20), drawn(21)
+    records = [*exchange(first), *exchange(second, 9)]
+    one, two = (records[place]["p2p_perf"] for place in (12, 44))  # Recvs of rank 1 from rank 0
+    one["p2p_msg_size_bytes"], two["p2p_msg_size_bytes"] = int(second[0, 1]), int(first[0, 1])
+    text = write(tmp_path / "run", records)
+    wrong = f"Send 2 of rank 0 to 1 has {first[0, 1]} bytes, Recv 5, .*, {second[0, 1]}$"
+    with pytest.raises(InputError, match=wrong):
+        running_job(text, FABRIC)
+    said = "differ in what was sent and received: 1"
+    assert said in running_job(text + ":sn=9-16", FABRIC).notes[0]
+    cut = running_job(
+        write(tmp_path / "cut", [*exchange(first), *exchange(second, 9)][:-1]), FABRIC
+    )
+    np.testing.assert_array_equal(cut.traffic.bytes, first + second)
+    assert [said in note for note in cut.notes] == [True]
+
+
 def test_sums_beyond_int64_are_refused(tmp_path: Path) -> None:
     records = list(exchange(drawn(18)))
     huge = [record(0, "Send", 1, number, 2**62) for number in range(9, 13)]
@@ -311,7 +316,7 @@ def test_sums_beyond_int64_are_refused(tmp_path: Path) -> None:
 def test_other_input_is_refused(tmp_path: Path) -> None:
     text = write(tmp_path / "run", exchange(drawn(13)))
     (tmp_path / "empty").mkdir()
-    few = write(tmp_path / "few", list(exchange(drawn(13)))[:16])
+    few = write(tmp_path / "few", list(exchange(drawn(13)))[:24])
     for asked, fabric, expected in (
         (text, Fabric.uniform(4, 2), "has 4 ranks, the fabric 4 nodes x 2 = 8 GPUs"),
         (text, Fabric.uniform(1, 4), "4 ranks on 2 hosts"),
@@ -320,7 +325,7 @@ def test_other_input_is_refused(tmp_path: Path) -> None:
         (text + ":from=soon", FABRIC, "soon"),
         (f"inspector:{tmp_path}/nowhere", FABRIC, "no folder of that name"),
         (f"inspector:{tmp_path}/empty", FABRIC, "no line of NCCL Inspector in 0 files"),
-        (few, FABRIC, "2 of 4 ranks have no file"),
+        (few, FABRIC, "1 of 4 ranks have no file .3.: expected all files"),
     ):
         with pytest.raises(InputError, match=expected):
             running_job(asked, fabric)

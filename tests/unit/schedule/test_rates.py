@@ -40,6 +40,18 @@ def stage_seconds(made: Schedule) -> list[Fraction]:
     return times
 
 
+def nic_seconds(made: Schedule) -> Fraction:
+    """What the busiest NIC takes for all its bytes."""
+    _, rail, source, target, _, size = made.pieces()
+    fabric, most = made.fabric, Fraction(0)
+    for ends, rates in ((source, fabric.tx), (target, fabric.rx)):
+        loads = np.zeros((fabric.nodes, fabric.rails), np.int64)
+        np.add.at(loads, (ends // fabric.gpus, rail), size)
+        for node, nic in np.argwhere(loads).tolist():
+            most = max(most, Fraction(int(loads[node, nic]), int(rates[node, nic])))
+    return most
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(8))
 def test_the_total_is_what_the_nics_take(seed: int, kind: str) -> None:
@@ -54,6 +66,7 @@ def test_the_total_is_what_the_nics_take(seed: int, kind: str) -> None:
     slack = Fraction(fabric.rails + 1, 10**9)  # bytes that rounding puts on one NIC
     for took, length in zip(stage_seconds(made), made.lengths.tolist(), strict=True):
         assert took <= Fraction(length, rates.fastest) + slack
+    assert nic_seconds(made) <= Fraction(made.total, rates.fastest) + made.stages * slack
     if kind == "compact":
         matrix = equal_bytes(traffic.node_matrix.copy(), rates.up, rates.down)
         np.fill_diagonal(matrix, 0)
@@ -82,3 +95,17 @@ def test_compact_beside_a_slow_nic_stays_near_the_bound(share: str, within: str)
     took = simulate(Flows(**phases(made)._asdict())).completion
     assert sum(stage_seconds(made)) <= Fraction(within) * made.bound.value
     assert took <= Fraction(within) * made.bound.value
+
+
+def test_a_rail_that_is_dead_at_the_other_end_is_no_help() -> None:
+    """Servers 1 and 2 receive on rail 0 alone, server 2 at half its rate."""
+    fabric = Fabric.uniform(3, 2, "8Gb/s")
+    rx = fabric.rx.copy()
+    rx[1:, 1], rx[2, 0] = 0, 5 * 10**8
+    fabric = Fabric(3, 2, 2, fabric.tx, rx)
+    for first, second, seconds in ((6, 1, 7), (1, 6, 12)):
+        matrix = np.zeros((6, 6), np.int64)
+        matrix[0, 2], matrix[1, 4] = first * 10**9, second * 10**9
+        made = synthesise(fabric, Traffic.from_matrix(matrix, fabric))
+        assert made.bound.value == seconds
+        assert sum(stage_seconds(made)) >= seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -9,7 +10,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from railopt import Chunks, Fabric, Plan, Traffic, plan, simulate, workloads
+from railopt import Chunks, Fabric, Plan, Traffic, gap, plan, simulate, workloads
+from railopt.answers.gap import GapRow
 from railopt.base.errors import Infeasible
 from railopt.evidence.bounds import uplink_bound
 from railopt.model.leaves import Leaves
@@ -54,7 +56,7 @@ def test_inside_a_leaf_no_link_is_crossed() -> None:
 def test_narrow_uplinks_take_what_the_cut_says() -> None:
     fabric = leafy(4, 1, Leaves(2, 1, LINE // 2, "adaptive"))
     made = across(fabric, [0, 1], [2, 3])
-    cut = uplink_bound(fabric, made.chunks.node_matrix)
+    cut = uplink_bound(fabric, made.chunks)
     assert cut is not None
     assert (cut.group, cut.side, cut.bytes, cut.capacity) == (0, "send", 2 * MIB, LINE // 2)
     run = simulate(made)
@@ -66,13 +68,27 @@ def test_narrow_uplinks_take_what_the_cut_says() -> None:
 
 def test_a_cut_counts_no_more_than_the_nics_below_a_leaf() -> None:
     fabric = leafy(4, 2, Leaves(2, 4, LINE)).degraded({(0, 0): 0, (1, 0): "1/2"})
-    cut = uplink_bound(fabric, np.ones((4, 4), np.int64))
+    cut = uplink_bound(fabric, Traffic(np.ones((4, 4), np.int64), 4))
     assert cut is not None
     assert (cut.group, cut.side, cut.bytes) == (0, "send", 4)
     assert cut.capacity == LINE // 2 + 2 * LINE
     dead = fabric.degraded(dict.fromkeys(product((0, 1), (0, 1)), 0))
     with pytest.raises(Infeasible, match="all dead"):
-        uplink_bound(dead, np.ones((4, 4), np.int64))
+        uplink_bound(dead, Traffic(np.ones((4, 4), np.int64), 4))
+
+
+@pytest.mark.parametrize("leaves", [Leaves(2, 1, LINE), None])
+def test_a_cut_takes_memory_for_what_occurs(leaves: Leaves | None) -> None:
+    """A matrix of all nodes would have 128 MB."""
+    made = across(replace(leafy(4000, 1, Leaves(2, 1, LINE)), leaves=leaves), [0], [2])
+    tracemalloc.start()
+    try:
+        cut = uplink_bound(made.fabric, made.chunks)
+        row = GapRow("flow", "lpt", gap(made, limit_s=0), cut).as_dict()
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()
+    assert ("uplinks" in row) == (leaves is not None)
 
 
 @pytest.mark.parametrize("way", ["ecmp", "adaptive", "spray"])
@@ -80,7 +96,7 @@ def test_a_cut_counts_no_more_than_the_nics_below_a_leaf() -> None:
 def test_no_run_beats_the_cut_nor_what_its_own_links_carry(way: str, rails: int) -> None:
     fabric = leafy(7, 4, Leaves(2, 3, LINE // 2, way, rails))
     traffic = workloads.moe(fabric, skew=0.2, tokens=128, seed=3)
-    cut = uplink_bound(fabric, traffic.node_matrix)
+    cut = uplink_bound(fabric, traffic)
     assert cut is not None
     made = plan(fabric, traffic.chunks("256KiB"), policy="lpt-local")
     assert made.uplink_time >= cut.value
@@ -149,6 +165,6 @@ def test_planning_again_keeps_the_leaves() -> None:
     fabric = leafy(4, 2, Leaves(2, 1, LINE // 4))
     made = plan(fabric, Traffic(np.full((8, 8), MIB), 4).chunks("1MiB"))
     ran = simulate_replanned(made, [Fault(FULL, 0, 0)], seed=3)
-    cut = uplink_bound(fabric, made.chunks.node_matrix)
+    cut = uplink_bound(fabric, made.chunks)
     assert cut is not None
     assert ran.timeline.completion >= cut.value

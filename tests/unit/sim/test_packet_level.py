@@ -64,7 +64,7 @@ def test_simgrid_has_the_same_times() -> None:
 
 def test_simgrid_has_the_same_times_on_rails_of_several_leaves() -> None:
     """Ten fabrics, drawn once; SimGrid's recorded times."""
-    theirs = leaves.recorded()["us"]
+    theirs = peer.recorded(leaves.RECORD)["us"]
     off = peer.distances(theirs, leaves.ours(leaves.cases()))
     assert len(off) == len(theirs) == 10
     assert max(off) < 1

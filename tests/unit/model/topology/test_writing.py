@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt import Fabric
+from railopt import Candidate, Fabric
 from railopt.base.errors import FormatError, InputError
 from railopt.model.inside import Inside
 from railopt.model.topology import parse_node
@@ -35,14 +35,26 @@ def unequal() -> Fabric:
             2, 4, gpus=4, scaleup="150GB/s", inside=Inside(np.eye(4, dtype=bool), 50 * 10**9)
         ),
         unequal(),
+        Candidate("planes", rails=4, planes=2, link="800Gb/s").fabric(2, 4),
+        Candidate("planes of shared NICs", rails=2, planes=3, link="600Gb/s").fabric(2, 4),
     ],
-    ids=["usual", "shared", "two-each", "slow", "near", "pairs", "unequal"],
+    ids=["usual", "shared", "two-each", "slow", "near", "pairs", "unequal", "planes", "few-planes"],
 )
 def test_there_and_back(fabric: Fabric) -> None:
     rates = fabric.tx[0].tolist()
-    made = format_dump(fabric.node, rates, fabric.scaleup, fabric.devices)
+    devices = tuple(f"rdma{rail}" for rail in range(fabric.rails, 0, -1))
+    made = format_dump(fabric.node, rates, fabric.scaleup, devices)
     assert made.lost == ()
-    assert Fabric.from_node(parse_node(made.text), 2) == replace(fabric, inside=fabric.node)
+    again = Fabric.from_node(parse_node(made.text), 2)
+    assert again == replace(fabric, inside=fabric.node)
+    assert again.node.planes == fabric.node.planes
+    assert again.devices == devices
+
+
+def test_devices_have_names_where_the_file_names_each_alone() -> None:
+    for names in (["a", "a"], ["a", "b+c"], ["a", "net 1"], ["NIC0", "b"]):
+        pairs = [bridge(n, gpu(n), nic(n, name=name)) for n, name in enumerate(names)]
+        assert Fabric.from_node(parse_node(dump(pairs)), 2).devices == ()
 
 
 def test_what_nccl_can_not_say_is_said() -> None:
@@ -57,17 +69,40 @@ def test_what_nccl_can_not_say_is_said() -> None:
 
 
 def test_measured_speeds_go_into_the_dump_of_a_node() -> None:
-    nics = {"mlx5_0": (25 * 10**9, 1), "mlx5_1": (50 * 10**9, 0)}
-    made = with_speeds(usual_dump(2), "topo.xml", nics)
+    inside, devices = Inside.usual(2, 2), ["mlx5_1", "mlx5_0"]
+    rates = [50 * 10**9, 25 * 10**9]
+    made = with_speeds(usual_dump(2), "topo.xml", inside, rates, devices)
     found = parse_node(made.text)
     assert [one.name for one in found.nics] == ["mlx5_1", "mlx5_0"], "in the order of their rails"
     assert found.rates.tolist() == [50 * 10**9, 25 * 10**9]
     assert found.inside.near.tolist() == [[False, True], [True, False]]
-    assert "mlx5_1 is dead" in with_speeds(usual_dump(2), "t", {"mlx5_1": (0, 1)}).lost[0]
+    assert "mlx5_1 is dead" in with_speeds(usual_dump(2), "t", inside, [0, 1], devices).lost[0]
     with pytest.raises(InputError, match="no NIC named 'mlx5_7'"):
-        with_speeds(usual_dump(2), "topo.xml", {"mlx5_7": (1, 0)})
+        with_speeds(usual_dump(2), "topo.xml", inside, rates, ["mlx5_0", "mlx5_7"])
     with pytest.raises(FormatError, match="not valid XML"):
-        with_speeds("<system", "topo.xml", nics)
+        with_speeds("<system", "topo.xml", inside, rates, devices)
+
+
+def test_planes_go_into_the_dump_of_a_node() -> None:
+    text = dump([bridge(0, gpu(0), nic(0), nic(1))])
+    inside = Inside(np.ones((1, 2), bool), planes=2)
+    made = with_speeds(text, "topo.xml", inside, [25 * 10**9] * 2, ["mlx5_1", "mlx5_0"])
+    found = parse_node(made.text)
+    said = [(one.name, one.rail, one.plane) for one in found.nics]
+    assert said == [("mlx5_1", 0, 0), ("mlx5_0", 0, 1)]
+    assert found.inside.planes == 2
+
+
+def test_planes_are_those_that_every_rail_has_near_the_same_gpus() -> None:
+    """One rail with two planes beside one with a single plane; planes near different GPUs."""
+    numbers = [(0, 0), (0, 1), (1, 0)]
+    nics = [nic(n, more=f'rail="{r}" plane="{p}"') for n, (r, p) in enumerate(numbers)]
+    assert parse_node(dump([bridge(0, gpu(0), *nics)])).inside.planes == 1
+    apart = [bridge(n, gpu(n), nics[n]) for n in range(2)]
+    assert parse_node(dump(apart)).inside.planes == 1
+    for rails, planes in ((4, 3), (2, 2)):
+        with pytest.raises(InputError, match=f"planes = {planes} of {rails} rails"):
+            Inside(np.eye(2, rails, dtype=bool) | (np.arange(rails) > 1), planes=planes)
 
 
 @pytest.mark.parametrize(
