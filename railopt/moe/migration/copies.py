@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.base.arrays import Array, Int32s, whole_number
-from railopt.base.errors import InputError, printable
+from railopt.base.errors import InputError
 
 MAX_RANKS = 1 << 12
 
@@ -46,9 +46,10 @@ def as_map(given: npt.ArrayLike, name: str) -> Array:
     """A map as an array, or one sentence why it is none."""
     try:
         return np.asarray(given)
-    except (TypeError, ValueError) as error:  # rows of different lengths, a tensor on a GPU
+    except (TypeError, ValueError) as error:
         raise InputError(
-            f"the {name} map is no table of whole numbers ({printable(error, 100)})"
+            f"the {name} map is no table of whole numbers: rows differ in length, or it is a "
+            f"tensor that is not on the host"
         ) from error
 
 
