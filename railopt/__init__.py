@@ -45,6 +45,7 @@ _LAZY = {
     "size": "railopt.answers.size",
     "solve": "railopt.solver.coupled.solve",
     "synthesise": "railopt.schedule",
+    "WeighQuestion": "railopt.moe.weigh",
     "weigh": "railopt.moe.weigh",
 }
 _ROOMS = {
@@ -78,6 +79,7 @@ __all__ = [
     "Tokens",
     "Traffic",
     "Verdict",
+    "WeighQuestion",
     "check",
     "checker",
     "convert",

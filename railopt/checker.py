@@ -1769,16 +1769,18 @@ def check_layer(problem: Problem) -> Shown:
     to hold each expert costs, less the price of all slots.
 
     The instance is tokens of experts on nodes, slots, and the bytes per second of each node's NICs;
-    a bound is of every placement in the slots and every split of the tokens over it, in seconds.
+    `holds` says which nodes have a copy of an expert already, beside the slots.  A bound is of
+    every placement in the slots and every split of the tokens over it, in seconds.
     """
     record, bound, _, meter = problem
     for key in ("assignment", "flow", "best"):
         need(key not in record, "a layer's bound is of all plans")
-    instance = fields(record["problem"], "problem", "kind tokens slots tx rx token_bytes")
+    instance = fields(record["problem"], "problem", "kind tokens slots tx rx token_bytes", "holds")
     slots, tx, rx = (integers(instance[name], name) for name in ("slots", "tx", "rx"))
     nodes, bytes_ = len(slots), integer(instance["token_bytes"], "token_bytes")
     need(nodes > 0 and len(tx) == nodes and len(rx) == nodes, "expected a number per node")
     tokens = matrix(instance["tokens"], "tokens", width=nodes)
+    held = matrix(instance.get("holds", [[0] * nodes] * len(tokens)), "holds", len(tokens), nodes)
     by = claimant(record["witness"])
     if by:
         return Shown(f"claimed by {by}", None, None)
@@ -1788,7 +1790,10 @@ def check_layer(problem: Problem) -> Shown:
     need(all(len(row) == nodes for row in (recv, send, slot)), "expected a price per node")
     meter.spend(4 * nodes * nodes * len(tokens))
     room = sum(map(mul, recv, rx)) + sum(map(mul, send, tx))
-    paid = sum(cheapest(row, recv, send, slot) for row in tokens) - sum(map(mul, slot, slots))
+    paid = -sum(map(mul, slot, slots))
+    for row, there in zip(tokens, held, strict=True):
+        unheld = [0 if copy else price for copy, price in zip(there, slot, strict=True)]
+        paid += cheapest(row, recv, send, unheld)
     need(room > 0, "prices that NICs are not paid at")
     need(bound * room <= bytes_ * max(paid, 0), f"the prices do not show {bound} s")
     return Shown("node prices", None, None)

@@ -32,7 +32,7 @@ Fixpoint refutes (w : witness) (caps ps : list N) : bool :=
   | Count j => by_count j caps ps
   | Dual weights => by_dual caps (attach ps weights)
   | Subset base => refutes base (tightened caps ps) ps
-  | Cover => by_cover [] caps (map (fun p => (p, 0%N)) ps)
+  | Cover => by_cover caps ps
   end.
 
 (** jobs from the largest, everything in units of the sizes' common divisor *)
@@ -53,7 +53,7 @@ Proof.
   - eapply T7_count_sound; eauto.
   - rewrite <- (attach_sizes ps weights). now apply T7_dual_sound.
   - now apply T7_subset_sound, IH.
-  - replace ps with (map fst (map (fun p => (p, 0%N)) ps)) by (rewrite map_map; apply map_id). eapply T7_cover_sound; eauto.
+  - now apply T7_cover_sound.
 Qed.
 
 Theorem T7_check_sound : forall w caps ps, check w caps ps = true -> refuted caps ps.

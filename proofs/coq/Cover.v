@@ -6,9 +6,8 @@
     no plan) or one without jobs (a plan).
 
     Not every set of jobs is a load.  All rails together may waste no more than their rooms exceed
-    the sizes; and the same of weights, where no jobs that a rail has room for weigh more than
-    [snd] of its kind.  No load is tried that would be better with a job that is left: there is a
-    plan with the better one too. *)
+    the sizes.  No load is tried that would be better with a job that is left: there is a plan with
+    the better one too. *)
 From Coq Require Import Arith NArith Lia List Bool Permutation Mergesort Orders.
 From Rails Require Import Jobs Counting Weights.
 Import ListNotations.
@@ -51,14 +50,14 @@ Module Descending <: TotalLeBool.
 End Descending.
 Module Descend := Sort Descending.
 
-(** ** Stocks: how many rails of each kind (room, heaviest load), how many jobs of each kind (size, weight) *)
+(** ** Stocks: how many rails of each room, how many jobs of each size *)
 
 Definition stock : Type := list N * list N.
 
-Fixpoint expand (ks : list item) (ns : list N) : list item :=
+Fixpoint expand (ks ns : list N) : list N :=
   match ks, ns with k :: ks, n :: ns => repeat k (N.to_nat n) ++ expand ks ns | _, _ => [] end.
-Fixpoint dot (f : item -> N) (ks : list item) (ns : list N) : N :=
-  match ks, ns with k :: ks, n :: ns => f k * n + dot f ks ns | _, _ => 0 end.
+Fixpoint dot (ks ns : list N) : N :=
+  match ks, ns with k :: ks, n :: ns => k * n + dot ks ns | _, _ => 0 end.
 
 Definition by_stock (x y : stock) : comparison :=
   match lex N.compare (snd x) (snd y) with Eq => lex N.compare (fst x) (fst y) | c => c end.
@@ -127,23 +126,23 @@ Definition most_sums : N := 2000.
 
 (** ** Loads, kind by kind: none of a kind, or one more of it *)
 
-(** a kind of jobs: size and weight, how many there are, and the sums of it and of the kinds after it *)
-Record kind := Kind { job : item; many : N; sums_from : option sums }.
+(** a kind of jobs: size, how many there are, and the sums of it and of the kinds after it *)
+Record kind := Kind { job : N; many : N; sums_from : option sums }.
 
-Fixpoint prepared (top : N) (zs : list (item * N)) : list kind * option (list N) :=
+Fixpoint prepared (top : N) (zs : list (N * N)) : list kind * option (list N) :=
   match zs with
   | [] => ([], Some [0])
   | (x, n) :: zs =>
       let (ks, sums) := prepared top zs in
       let sums := match sums with
-        | Some l => if longer l most_sums then None else Some (with_jobs top (fst x) (N.to_nat (N.min n (top / fst x))) l)
+        | Some l => if longer l most_sums then None else Some (with_jobs top x (N.to_nat (N.min n (top / x))) l)
         | None => None
         end in
       (Kind x n (match sums with Some l => treed l (map One l) | None => None end) :: ks, sums)
   end.
 
-(** what is left of a kind; bytes and weight of it and of the kinds after it *)
-Record entry := Entry { what : item; left : nat; bytes_from : N; weight_from : N; reach_from : option sums }.
+(** what is left of a kind; bytes of it and of the kinds after it *)
+Record entry := Entry { what : N; left : nat; bytes_from : N; reach_from : option sums }.
 
 (** [fine]: no more than there were when the sums were made *)
 Fixpoint entries (ks : list kind) (ns : list N) : list entry * bool :=
@@ -151,22 +150,21 @@ Fixpoint entries (ks : list kind) (ns : list N) : list entry * bool :=
   | k :: ks, n :: ns =>
       let (l, fine) := entries ks ns in
       let fine := fine && (n <=? many k) in
-      let (b, w) := match l with e :: _ => (bytes_from e, weight_from e) | [] => (0, 0) end in
-      (Entry (job k) (N.to_nat n) (fst (job k) * n + b) (snd (job k) * n + w) (if fine then sums_from k else None) :: l, fine)
+      let b := match l with e :: _ => bytes_from e | [] => 0 end in
+      (Entry (job k) (N.to_nat n) (job k * n + b) (if fine then sums_from k else None) :: l, fine)
   | _, _ => ([], true)
   end.
 
-Definition hopeless (e : entry) (room need heft : N) : bool :=
-  (bytes_from e <? need) || (weight_from e <? heft)
-  || match reach_from e with Some t => negb (meets t need room) | None => false end.
+Definition hopeless (e : entry) (room need : N) : bool :=
+  (bytes_from e <? need) || match reach_from e with Some t => negb (meets t need room) | None => false end.
 
 (** [least] of all that it has waste so much, or more *)
-Inductive loads := Nothing | Done (waste lack : N) (bars : list bool) | Choose (least : N) (none one : loads).
-Definition least_of (t : loads) : N := match t with Nothing => 0 | Done w _ _ => w | Choose w _ _ => w end.
+Inductive loads := Nothing | Done (waste : N) (bars : list bool) | Choose (least : N) (none one : loads).
+Definition least_of (t : loads) : N := match t with Nothing => 0 | Done w _ => w | Choose w _ _ => w end.
 Definition joined (a b : loads) : loads :=
   match a, b with
   | Nothing, Nothing => Nothing
-  | Done _ _ _, Nothing => a
+  | Done _ _, Nothing => a
   | _, Nothing => Choose (least_of a) a b
   | Nothing, _ => Choose (least_of b) a b
   | _, _ => Choose (N.min (least_of a) (least_of b)) a b
@@ -174,36 +172,35 @@ Definition joined (a b : loads) : loads :=
 
 (** the kinds of which none may be left beside a load: one would fit in place of one of [taken] *)
 Definition bars (ks : list kind) (taken : list N) (waste : N) : list bool :=
-  map (fun k => existsb (fun s => (s <? fst (job k)) && (fst (job k) <=? s + waste)) taken) ks.
+  map (fun k => existsb (fun s => (s <? job k) && (job k <=? s + waste)) taken) ks.
 
-(** loads of at most [room] and at least [need] bytes, and of at least [heft] weight where [heavy] is the most *)
-Fixpoint listed (ks : list kind) (l : list entry) (room need heavy heft : N) (taken : list N) : loads :=
+(** loads of at most [room] and at least [need] bytes *)
+Fixpoint listed (ks : list kind) (l : list entry) (room need : N) (taken : list N) : loads :=
   match l with
-  | [] => if (need =? 0) && (heft =? 0) then Done room heavy (bars ks taken room) else Nothing
+  | [] => if need =? 0 then Done room (bars ks taken room) else Nothing
   | e :: rest =>
-      (fix more (n : nat) (room need heavy heft : N) (taken : list N) : loads :=
-         if hopeless e room need heft then Nothing
-         else joined (listed ks rest room need heavy heft taken)
+      (fix more (n : nat) (room need : N) (taken : list N) : loads :=
+         if hopeless e room need then Nothing
+         else joined (listed ks rest room need taken)
                 (match n with
                  | O => Nothing
                  | S n =>
-                     if fst (what e) <=? room
-                     then more n (room - fst (what e)) (need - fst (what e)) (heavy - snd (what e)) (heft - snd (what e))
-                            (fst (what e) :: taken)
+                     if what e <=? room
+                     then more n (room - what e) (need - what e) (what e :: taken)
                      else Nothing
                  end))
-      (left e) room need heavy heft taken
+      (left e) room need taken
   end.
 
 Fixpoint barred (bars : list bool) (ns : list N) : bool :=
   match bars, ns with b :: bars, n :: ns => (b && (0 <? n)) || barred bars ns | _, _ => false end.
 
 (** what is left of [ns] without each of the loads *)
-Fixpoint without (t : loads) (slack spare : N) (ns before : list N) (found : list (list N)) : list (list N) :=
+Fixpoint without (t : loads) (slack : N) (ns before : list N) (found : list (list N)) : list (list N) :=
   match t with
   | Nothing => found
-  | Done waste lack bars =>
-      if (waste <=? slack) && (lack <=? spare)
+  | Done waste bars =>
+      if waste <=? slack
       then let ns := rev_append before ns in if barred bars ns then found else ns :: found
       else found
   | Choose least a b =>
@@ -211,8 +208,8 @@ Fixpoint without (t : loads) (slack spare : N) (ns before : list N) (found : lis
       else match ns with
            | [] => found
            | n :: rest =>
-               let found := without a slack spare rest (n :: before) found in
-               if n =? 0 then found else without b slack spare (n - 1 :: rest) before found
+               let found := without a slack rest (n :: before) found in
+               if n =? 0 then found else without b slack (n - 1 :: rest) before found
            end
   end.
 
@@ -224,30 +221,27 @@ Fixpoint less_one (i : nat) (ns : list N) : list N :=
 Fixpoint highest (l m : list N) : list N :=
   match l, m with x :: l, y :: m => N.max x y :: highest l m | [], _ => m | _, [] => l end.
 
-(** a stock, and what its rails may waste of room and of weight *)
-Definition waiting : Type := stock * (N * N).
-Definition spared (rs : list item) (ks : list kind) (x : stock) : waiting :=
-  let over := fun f => dot f rs (fst x) - dot f (map job ks) (snd x) in (x, (over fst, over snd)).
+(** a stock, and what its rails may waste of room *)
+Definition waiting : Type := stock * N.
+Definition spared (rs : list N) (ks : list kind) (x : stock) : waiting :=
+  (x, dot rs (fst x) - dot (map job ks) (snd x)).
 
 (** the first job, of kind [k], on a rail of the [i]-th kind [r], in every way *)
-Definition with_first (ks : list kind) (k r : item) (i : nat) (l : list waiting) : list stock :=
+Definition with_first (ks : list kind) (k r : N) (i : nat) (l : list waiting) : list stock :=
   let most := fold_right (fun (x : waiting) ns => highest (snd (fst x)) ns) [] l in
-  let slack := fold_right (fun (x : waiting) v => N.max (fst (snd x)) v) 0 l in
-  let spare := fold_right (fun (x : waiting) v => N.max (snd (snd x)) v) 0 l in
-  let room := fst r - fst k in
-  let heavy := snd r - snd k in
-  let t := listed ks (fst (entries ks (less_one 0 most))) room (room - slack) heavy (heavy - spare) [0] in
+  let slack := fold_right (fun (x : waiting) v => N.max (snd x) v) 0 l in
+  let t := listed ks (fst (entries ks (less_one 0 most))) (r - k) (r - k - slack) [0] in
   flat_map (fun x : waiting => map (fun ns => (less_one i (fst (fst x)), ns))
-    (without t (fst (snd x)) (snd (snd x)) (less_one 0 (snd (fst x))) [] [])) l.
-Definition on_rail (ks : list kind) (k : item) (l : list waiting) (r : item) (i : nat) : list stock :=
-  if fst r <? fst k then [] else with_first ks k r i (filter (fun x : waiting => some_at i (fst (fst x))) l).
+    (without t (snd x) (less_one 0 (snd (fst x))) [] [])) l.
+Definition on_rail (ks : list kind) (k : N) (l : list waiting) (r : N) (i : nat) : list stock :=
+  if r <? k then [] else with_first ks k r i (filter (fun x : waiting => some_at i (fst (fst x))) l).
 
-Definition next (rs : list item) (ks : list kind) (k : item) (l : list stock) : list stock :=
+Definition next (rs : list N) (ks : list kind) (k : N) (l : list stock) : list stock :=
   let l := map (spared rs ks) l in
   flat_map (fun z => on_rail ks k l (fst z) (snd z)) (combine rs (seq 0 (length rs))).
 
 (** until no job of kind [k], the first of [ks], is left: each round takes one of a stock, or more *)
-Fixpoint emptied (rounds : nat) (rs : list item) (ks : list kind) (k : item) (l : list stock) : list stock :=
+Fixpoint emptied (rounds : nat) (rs : list N) (ks : list kind) (k : N) (l : list stock) : list stock :=
   match rounds with
   | O => l
   | S rounds =>
@@ -256,7 +250,7 @@ Fixpoint emptied (rounds : nat) (rs : list item) (ks : list kind) (k : item) (l 
       match here with [] => later | _ => emptied rounds rs ks k (distinct (next rs ks k here ++ later)) end
   end.
 
-Fixpoint search (rs : list item) (ks : list kind) (l : list stock) : bool :=
+Fixpoint search (rs : list N) (ks : list kind) (l : list stock) : bool :=
   match l, ks with
   | [], _ => true
   | _, [] => false
@@ -266,31 +260,20 @@ Fixpoint search (rs : list item) (ks : list kind) (l : list stock) : bool :=
   end.
 
 (** equal neighbours counted *)
-Definition same_item (x y : item) : bool := (fst x =? fst y) && (snd x =? snd y).
-Fixpoint counted (l : list item) : list (item * N) :=
+Fixpoint counted (l : list N) : list (N * N) :=
   match l with
   | [] => []
   | x :: l => match counted l with
-              | (y, n) :: rest => if same_item x y then (y, n + 1) :: rest else (x, 1) :: (y, n) :: rest
+              | (y, n) :: rest => if x =? y then (y, n + 1) :: rest else (x, 1) :: (y, n) :: rest
               | [] => [(x, 1)]
               end
   end.
-(** kinds of these sizes first *)
-Fixpoint ordered (named : list N) (zs : list (item * N)) : list (item * N) :=
-  match named with
-  | [] => zs
-  | s :: named =>
-      let here := fun z : item * N => fst (fst z) =? s in
-      filter here zs ++ ordered named (filter (fun z => negb (here z)) zs)
-  end.
 
-(** rooms [caps], jobs [xs] with weights; the search takes jobs of sizes [named] first *)
-Definition by_cover (named caps : list N) (xs : list item) : bool :=
-  let top := fold_right N.max 0 caps in
-  let heaviest := best (halves top xs) in
-  let rails := counted (map (fun c => (c, heaviest c)) (Descend.sort caps)) in
-  let jobs := ordered named (counted xs) in
-  search (map fst rails) (fst (prepared top jobs)) [(map snd rails, map snd jobs)].
+(** rooms [caps], jobs [ps] *)
+Definition by_cover (caps ps : list N) : bool :=
+  let rails := counted (Descend.sort caps) in
+  let jobs := counted ps in
+  search (map fst rails) (fst (prepared (fold_right N.max 0 caps) jobs)) [(map snd rails, map snd jobs)].
 
 (** ** Soundness *)
 
@@ -360,24 +343,13 @@ Qed.
 
 (** *** Stocks as lists of jobs *)
 
-Definition bytes_of (l : list item) : N := total (map fst l).
-Definition weight_of (l : list item) : N := total (map snd l).
-
 Lemma total_repeat s c : total (repeat s c) = s * N.of_nat c.
 Proof. induction c as [|c IH]; [simpl; lia|]. simpl repeat. rewrite total_cons, IH. lia. Qed.
 
-Lemma map_repeat {A B} (f : A -> B) x n : map f (repeat x n) = repeat (f x) n.
-Proof. induction n; simpl; congruence. Qed.
-
-Lemma dot_expand f : forall ks ns, dot f ks ns = total (map f (expand ks ns)).
+Lemma dot_expand : forall ks ns, dot ks ns = total (expand ks ns).
 Proof.
-  induction ks as [|k ks IH]; intros [|n ns]; try reflexivity. simpl. rewrite map_app, total_app, IH, map_repeat, total_repeat. lia.
+  induction ks as [|k ks IH]; intros [|n ns]; try reflexivity. simpl. rewrite total_app, IH, total_repeat. lia.
 Qed.
-
-Lemma dot_bytes ks ns : dot fst ks ns = bytes_of (expand ks ns).
-Proof. apply dot_expand. Qed.
-Lemma dot_weight ks ns : dot snd ks ns = weight_of (expand ks ns).
-Proof. apply dot_expand. Qed.
 
 (** [js] jobs of each kind are among [ns] *)
 Fixpoint under (js ns : list N) : Prop :=
@@ -390,7 +362,7 @@ Proof.
   induction a as [|x a IH]; intros [|y b] [|z c]; simpl; try tauto. intros [A B] [C D]. split; [lia|eauto].
 Qed.
 
-Lemma under_dot f : forall ks js ns, under js ns -> dot f ks js <= dot f ks ns.
+Lemma under_dot : forall ks js ns, under js ns -> dot ks js <= dot ks ns.
 Proof.
   induction ks as [|k ks IH]; intros [|j js] [|n ns] H; simpl in *; try lia.
   destruct H as [A B]. specialize (IH _ _ B). nia.
@@ -432,73 +404,73 @@ Fixpoint sound (top : N) (ks : list kind) : Prop :=
   match ks with
   | [] => True
   | k :: rest => sound top rest /\ forall t js, sums_from k = Some t -> under js (map many ks) ->
-      dot fst (map job ks) js <= top -> has_sum t (dot fst (map job ks) js)
+      dot (map job ks) js <= top -> has_sum t (dot (map job ks) js)
   end.
 
 Lemma prepared_spec top : forall zs, let (ks, sums) := prepared top zs in
   map job ks = map fst zs /\ map many ks = map snd zs /\ sound top ks /\
-  forall l js, sums = Some l -> under js (map snd zs) -> dot fst (map fst zs) js <= top -> In (dot fst (map fst zs) js) l.
+  forall l js, sums = Some l -> under js (map snd zs) -> dot (map fst zs) js <= top -> In (dot (map fst zs) js) l.
 Proof.
   induction zs as [|[x n] zs IH]; simpl.
   - repeat split. intros l js E _ _. injection E as <-. now left.
   - destruct (prepared top zs) as [ks sums]. destruct IH as (J & M & S & In_sums).
     set (sums' := match sums with Some l => _ | None => None end).
-    assert (K : forall l js, sums' = Some l -> under js (n :: map snd zs) -> dot fst (x :: map fst zs) js <= top ->
-      In (dot fst (x :: map fst zs) js) l).
+    assert (K : forall l js, sums' = Some l -> under js (n :: map snd zs) -> dot (x :: map fst zs) js <= top ->
+      In (dot (x :: map fst zs) js) l).
     { subst sums'. intros l js E U D. destruct sums as [before|]; [|discriminate].
       destruct (longer before most_sums); [discriminate|]. injection E as <-.
-      assert (G : forall j js, j <= n -> under js (map snd zs) -> fst x * j + dot fst (map fst zs) js <= top ->
-        In (dot fst (map fst zs) js + fst x * j) (with_jobs top (fst x) (N.to_nat (N.min n (top / fst x))) before)).
+      assert (G : forall j js, j <= n -> under js (map snd zs) -> x * j + dot (map fst zs) js <= top ->
+        In (dot (map fst zs) js + x * j) (with_jobs top x (N.to_nat (N.min n (top / x))) before)).
       { intros j js' Hj Ujs D'. specialize (In_sums before js' eq_refl Ujs ltac:(lia)).
-        destruct (N.eq_dec (fst x) 0) as [E|E].
+        destruct (N.eq_dec x 0) as [E|E].
         - rewrite E. rewrite N.mul_0_l, N.add_0_r.
           pose proof (with_jobs_In top 0 (N.to_nat (N.min n (top / 0))) before _ 0%nat In_sums (Nat.le_0_l _)) as W.
           rewrite N.mul_0_l, N.add_0_r in W. apply W. lia.
-        - assert (Q : j <= top / fst x) by (apply N.div_le_lower_bound; lia).
-          pose proof (with_jobs_In top (fst x) (N.to_nat (N.min n (top / fst x))) before _ (N.to_nat j) In_sums) as W.
+        - assert (Q : j <= top / x) by (apply N.div_le_lower_bound; lia).
+          pose proof (with_jobs_In top x (N.to_nat (N.min n (top / x))) before _ (N.to_nat j) In_sums) as W.
           rewrite N2Nat.id in W. apply W; lia. }
       destruct js as [|j js].
-      - specialize (G 0 [] ltac:(lia) I). assert (E : dot fst (map fst zs) [] = 0) by now destruct (map fst zs).
+      - specialize (G 0 [] ltac:(lia) I). assert (E : dot (map fst zs) [] = 0) by now destruct (map fst zs).
         rewrite E, N.mul_0_r in G. simpl. apply G. lia.
       - simpl in *. destruct U as [U1 U2]. rewrite N.add_comm. now apply G. }
     simpl. rewrite J, M. split; [reflexivity|]. split; [reflexivity|]. split; [|exact K]. split; [exact S|].
     intros t js E U D. destruct sums' as [l|] eqn:Es; [|discriminate].
-    apply (treed_In _ _ _ _ E). apply Exists_exists. exists (One (dot fst (x :: map fst zs) js)). split; [|reflexivity].
+    apply (treed_In _ _ _ _ E). apply Exists_exists. exists (One (dot (x :: map fst zs) js)). split; [|reflexivity].
     apply in_map. now apply (K l).
 Qed.
 
 (** *** Loads *)
 
 (** where the load of [js] jobs of each kind ends *)
-Fixpoint reached (t : loads) (js : list N) : option (N * N * list bool) :=
+Fixpoint reached (t : loads) (js : list N) : option (N * list bool) :=
   match t with
   | Nothing => None
-  | Done w l b => if forallb (N.eqb 0) js then Some (w, l, b) else None
+  | Done w b => if forallb (N.eqb 0) js then Some (w, b) else None
   | Choose least a b =>
       match js with
       | [] => None
       | j :: js =>
           match (if j =? 0 then reached a js else reached b (j - 1 :: js)) with
-          | Some (w, l, b) => if least <=? w then Some (w, l, b) else None
+          | Some (w, b) => if least <=? w then Some (w, b) else None
           | None => None
           end
       end
   end.
 
-Lemma least_reached t js w l b : reached t js = Some (w, l, b) -> least_of t <= w.
+Lemma least_reached t js w b : reached t js = Some (w, b) -> least_of t <= w.
 Proof.
-  destruct t as [|w' l' b'|least a a']; cbn [reached least_of]; [discriminate| |].
-  - destruct (forallb (N.eqb 0) js); [|discriminate]. intros E. injection E as -> _ _. reflexivity.
-  - destruct js as [|j js]; [discriminate|]. destruct (if j =? 0 then _ else _) as [[[w' l'] b']|]; [|discriminate].
-    destruct (N.leb_spec least w'); [|discriminate]. intros E. injection E as -> _ _. assumption.
+  destruct t as [|w' b'|least a a']; cbn [reached least_of]; [discriminate| |].
+  - destruct (forallb (N.eqb 0) js); [|discriminate]. intros E. injection E as -> _. reflexivity.
+  - destruct js as [|j js]; [discriminate|]. destruct (if j =? 0 then _ else _) as [[w' b']|]; [|discriminate].
+    destruct (N.leb_spec least w'); [|discriminate]. intros E. injection E as -> _. assumption.
 Qed.
 
 Lemma reached_joined a b j js d : (if j =? 0 then reached a js else reached b (j - 1 :: js)) = Some d ->
   reached (joined a b) (j :: js) = Some d.
 Proof.
-  destruct d as [[w l] bs]. intros H.
+  destruct d as [w bs]. intros H.
   assert (G : forall least, (j =? 0 = true -> least <= least_of a) -> (j =? 0 = false -> least <= least_of b) ->
-    reached (Choose least a b) (j :: js) = Some (w, l, bs)).
+    reached (Choose least a b) (j :: js) = Some (w, bs)).
   { intros least Ha Hb. cbn [reached]. rewrite H. destruct (N.leb_spec least w) as [_|Hw]; [reflexivity|]. exfalso.
     destruct (j =? 0); apply least_reached in H; [specialize (Ha eq_refl)|specialize (Hb eq_refl)]; lia. }
   unfold joined. destruct a, b; try (apply G; cbn [least_of]; lia); try (destruct (j =? 0); discriminate).
@@ -511,7 +483,7 @@ Qed.
 Lemma entries_spec : forall ks ns l fine, entries ks ns = (l, fine) ->
   match l with
   | [] => True
-  | e :: _ => bytes_from e = dot fst (map job ks) ns /\ weight_from e = dot snd (map job ks) ns
+  | e :: _ => bytes_from e = dot (map job ks) ns
   end /\ (fine = true -> forall js, (length js <= length ks)%nat -> under js ns -> under js (map many ks)).
 Proof.
   induction ks as [|k ks IH]; intros [|n ns] l fine E; simpl in E; try (injection E as <- <-).
@@ -519,89 +491,83 @@ Proof.
   - split; [exact I|]. intros _ js L _. destruct js; [exact I|simpl in L; lia].
   - split; [exact I|]. intros _ js _ U. destruct js; [exact I|contradiction].
   - destruct (entries ks ns) as [m f] eqn:Em. destruct (IH ns m f Em) as [H F].
-    assert (Z : match m with e :: _ => (bytes_from e, weight_from e) | [] => (0, 0) end = (dot fst (map job ks) ns, dot snd (map job ks) ns)).
-    { destruct m as [|e m]; [|destruct H as [-> ->]; reflexivity].
+    assert (Z : match m with e :: _ => bytes_from e | [] => 0 end = dot (map job ks) ns).
+    { destruct m as [|e m]; [|exact H].
       destruct ks, ns; try reflexivity. simpl in Em. destruct (entries ks ns) as [[|e l'] f']; discriminate. }
-    rewrite Z in E. injection E as <- <-. split; [split; reflexivity|].
+    rewrite Z in E. injection E as <- <-. split; [reflexivity|].
     intros Hf js L U. apply andb_prop in Hf. destruct Hf as [Hf Hn]. apply N.leb_le in Hn.
     destruct js as [|j js]; [exact I|]. simpl in *. destruct U as [U1 U2]. split; [lia|apply F; [exact Hf|lia|exact U2]].
 Qed.
 
 Lemma listed_complete top all : forall ks ns js, sound top ks -> length js = length ks -> under js ns ->
-  forall room need heavy heft taken, room <= top ->
-  dot fst (map job ks) js <= room -> need <= dot fst (map job ks) js -> heft <= dot snd (map job ks) js ->
-  exists taken', reached (listed all (fst (entries ks ns)) room need heavy heft taken) js
-    = Some (room - dot fst (map job ks) js, heavy - dot snd (map job ks) js, bars all taken' (room - dot fst (map job ks) js))
-  /\ forall s, In s taken' -> In s taken \/ In s (map fst (expand (map job ks) js)).
+  forall room need taken, room <= top ->
+  dot (map job ks) js <= room -> need <= dot (map job ks) js ->
+  exists taken', reached (listed all (fst (entries ks ns)) room need taken) js
+    = Some (room - dot (map job ks) js, bars all taken' (room - dot (map job ks) js))
+  /\ forall s, In s taken' -> In s taken \/ In s (expand (map job ks) js).
 Proof.
-  induction ks as [|k ks IH]; intros ns [|j js] S L U room need heavy heft taken T R Nd W; try discriminate.
-  - simpl in *. replace need with 0 by lia. replace heft with 0 by lia. exists taken.
+  induction ks as [|k ks IH]; intros ns [|j js] S L U room need taken T R Nd; try discriminate.
+  - simpl in *. replace need with 0 by lia. exists taken.
     destruct ns; simpl; rewrite !N.sub_0_r; auto.
   - destruct ns as [|n ns]; [contradiction|]. simpl in S. destruct S as [S Sums]. simpl in U. destruct U as [U1 U].
     simpl in L. destruct (entries ks ns) as [m f] eqn:Em. specialize (IH ns js S ltac:(lia) U). rewrite Em in IH. simpl fst in IH.
     pose proof (entries_spec (k :: ks) (n :: ns)) as Sp. simpl entries. simpl entries in Sp. rewrite Em in *.
-    destruct (match m with e :: _ => (bytes_from e, weight_from e) | [] => (0, 0) end) as [b w].
-    specialize (Sp _ _ eq_refl). cbn [map fst] in *. destruct Sp as [[Eb Ew] F]. cbn [bytes_from weight_from] in Eb, Ew.
-    set (e := Entry (job k) (N.to_nat n) _ _ _) in *.
-    assert (Hl : forall i room need heft, i <= n -> room <= top -> fst (job k) * i + dot fst (map job ks) js <= room ->
-      need <= fst (job k) * i + dot fst (map job ks) js -> heft <= snd (job k) * i + dot snd (map job ks) js ->
-      hopeless e room need heft = false).
-    { intros i room' need' heft' Hi T' R' N' W'. unfold hopeless, e. cbn [bytes_from weight_from reach_from].
+    set (b := match m with e :: _ => bytes_from e | [] => 0 end) in *.
+    specialize (Sp _ _ eq_refl). cbn [map fst] in *. destruct Sp as [Eb F]. cbn [bytes_from] in Eb.
+    set (e := Entry (job k) (N.to_nat n) _ _) in *.
+    assert (Hl : forall i room need, i <= n -> room <= top -> job k * i + dot (map job ks) js <= room ->
+      need <= job k * i + dot (map job ks) js ->
+      hopeless e room need = false).
+    { intros i room' need' Hi T' R' N'. unfold hopeless, e. cbn [bytes_from reach_from].
       assert (Ui : under (i :: js) (n :: ns)) by (split; assumption).
-      pose proof (under_dot fst (job k :: map job ks) _ _ Ui) as Db. pose proof (under_dot snd (job k :: map job ks) _ _ Ui) as Dw.
-      rewrite Eb, Ew. simpl dot in *. destruct (N.ltb_spec (fst (job k) * n + dot fst (map job ks) ns) need'); [lia|].
-      destruct (N.ltb_spec (snd (job k) * n + dot snd (map job ks) ns) heft'); [lia|]. simpl.
+      pose proof (under_dot (job k :: map job ks) _ _ Ui) as Db.
+      rewrite Eb. simpl dot in *. destruct (N.ltb_spec (job k * n + dot (map job ks) ns) need'); [lia|]. simpl.
       destruct (f && (n <=? many k)) eqn:Fine; [|reflexivity]. destruct (sums_from k) as [t|]; [|reflexivity].
-      apply negb_false_iff. apply (meets_complete t (fst (job k) * i + dot fst (map job ks) js)); [|lia].
+      apply negb_false_iff. apply (meets_complete t (job k * i + dot (map job ks) js)); [|lia].
       apply (Sums t (i :: js) eq_refl); [|simpl dot; lia]. apply F; [reflexivity|simpl; lia|exact Ui]. }
     assert (We : what e = job k) by reflexivity. assert (Le : left e = N.to_nat n) by reflexivity. clearbody e.
     cbn [listed]. rewrite Le, We.
-    assert (G : forall c i room need heavy heft taken, (i <= N.of_nat c) -> i <= n -> room <= top ->
-      fst (job k) * i + dot fst (map job ks) js <= room -> need <= fst (job k) * i + dot fst (map job ks) js ->
-      heft <= snd (job k) * i + dot snd (map job ks) js ->
-      exists taken', reached ((fix more (n : nat) (room need heavy heft : N) (taken : list N) : loads :=
-         if hopeless e room need heft then Nothing
-         else joined (listed all m room need heavy heft taken)
+    assert (G : forall c i room need taken, (i <= N.of_nat c) -> i <= n -> room <= top ->
+      job k * i + dot (map job ks) js <= room -> need <= job k * i + dot (map job ks) js ->
+      exists taken', reached ((fix more (n : nat) (room need : N) (taken : list N) : loads :=
+         if hopeless e room need then Nothing
+         else joined (listed all m room need taken)
                 (match n with
                  | O => Nothing
                  | Datatypes.S n =>
-                     if fst (job k) <=? room
-                     then more n (room - fst (job k)) (need - fst (job k)) (heavy - snd (job k)) (heft - snd (job k))
-                            (fst (job k) :: taken)
+                     if job k <=? room
+                     then more n (room - job k) (need - job k) (job k :: taken)
                      else Nothing
-                 end)) c room need heavy heft taken) (i :: js)
-      = Some (room - (fst (job k) * i + dot fst (map job ks) js), heavy - (snd (job k) * i + dot snd (map job ks) js),
-              bars all taken' (room - (fst (job k) * i + dot fst (map job ks) js)))
-      /\ forall s, In s taken' -> In s taken \/ In s (map fst (repeat (job k) (N.to_nat i) ++ expand (map job ks) js))).
-    { clear room need heavy heft taken T R Nd W. induction c as [|c IHc]; intros i room need heavy heft taken Hc Hi T R Nd W.
+                 end)) c room need taken) (i :: js)
+      = Some (room - (job k * i + dot (map job ks) js), bars all taken' (room - (job k * i + dot (map job ks) js)))
+      /\ forall s, In s taken' -> In s taken \/ In s (repeat (job k) (N.to_nat i) ++ expand (map job ks) js)).
+    { clear room need taken T R Nd. induction c as [|c IHc]; intros i room need taken Hc Hi T R Nd.
       - replace i with 0 in * by lia. rewrite ?N.mul_0_r, ?N.add_0_l in *.
-        destruct (IH room need heavy heft taken T R Nd W) as (taken' & E & In').
-        exists taken'. rewrite (Hl 0 room need heft) by lia. split; [|exact In'].
+        destruct (IH room need taken T R Nd) as (taken' & E & In').
+        exists taken'. rewrite (Hl 0 room need) by lia. split; [|exact In'].
         apply reached_joined. rewrite N.eqb_refl. exact E.
-      - rewrite (Hl i room need heft) by lia. destruct (N.eq_dec i 0) as [->|Hi0].
+      - rewrite (Hl i room need) by lia. destruct (N.eq_dec i 0) as [->|Hi0].
         + rewrite ?N.mul_0_r, ?N.add_0_l in *.
-          destruct (IH room need heavy heft taken T R Nd W) as (taken' & E & In').
+          destruct (IH room need taken T R Nd) as (taken' & E & In').
           exists taken'. split; [|exact In']. apply reached_joined. rewrite N.eqb_refl. exact E.
-        + assert (Ei : i = (i - 1) + 1) by lia. destruct (N.leb_spec (fst (job k)) room); [|nia].
-          destruct (IHc (i - 1) (room - fst (job k)) (need - fst (job k)) (heavy - snd (job k)) (heft - snd (job k)) (fst (job k) :: taken))
-            as (taken' & E & In'); [lia|lia|lia|nia|nia|nia|].
+        + assert (Ei : i = (i - 1) + 1) by lia. destruct (N.leb_spec (job k) room); [|nia].
+          destruct (IHc (i - 1) (room - job k) (need - job k) (job k :: taken))
+            as (taken' & E & In'); [lia|lia|lia|nia|nia|].
           exists taken'. split.
           * apply reached_joined. destruct (N.eqb_spec i 0); [contradiction|]. rewrite E.
-            replace (room - fst (job k) - (fst (job k) * (i - 1) + dot fst (map job ks) js))
-              with (room - (fst (job k) * i + dot fst (map job ks) js)) by nia.
-            replace (heavy - snd (job k) - (snd (job k) * (i - 1) + dot snd (map job ks) js))
-              with (heavy - (snd (job k) * i + dot snd (map job ks) js)) by nia. reflexivity.
+            replace (room - job k - (job k * (i - 1) + dot (map job ks) js))
+              with (room - (job k * i + dot (map job ks) js)) by nia. reflexivity.
           * intros s Hs. replace (N.to_nat i) with (Datatypes.S (N.to_nat (i - 1))) by lia. simpl.
             destruct (In' s Hs) as [[<-|Hs']|Hs']; [right; now left|now left|right; now right]. }
-    simpl dot in *. destruct (G (N.to_nat n) j room need heavy heft taken) as (taken' & E & In'); try lia.
+    simpl dot in *. destruct (G (N.to_nat n) j room need taken) as (taken' & E & In'); try lia.
     exists taken'. split; [exact E|exact In'].
 Qed.
 
-Lemma without_found t slack spare : forall ns before found x, In x found -> In x (without t slack spare ns before found).
+Lemma without_found t slack : forall ns before found x, In x found -> In x (without t slack ns before found).
 Proof.
-  induction t as [|w l b|least a IHa b IHb]; intros ns before found x H; cbn [without].
+  induction t as [|w b|least a IHa b IHb]; intros ns before found x H; cbn [without].
   - exact H.
-  - destruct ((w <=? slack) && (l <=? spare)); [|exact H]. cbn zeta. destruct (barred b _); [exact H|now right].
+  - destruct (w <=? slack); [|exact H]. cbn zeta. destruct (barred b _); [exact H|now right].
   - destruct (slack <? least); [exact H|]. destruct ns as [|n ns]; [exact H|]. destruct (n =? 0); [|apply IHb]; now apply IHa.
 Qed.
 
@@ -614,68 +580,57 @@ Proof.
   apply N.eqb_eq in A. subst j. cbn [minus]. now rewrite IH, N.sub_0_r.
 Qed.
 
-Lemma without_complete slack spare w l bs : w <= slack -> l <= spare ->
-  forall t js ns before found, reached t js = Some (w, l, bs) -> under js ns ->
+Lemma without_complete slack w bs : w <= slack ->
+  forall t js ns before found, reached t js = Some (w, bs) -> under js ns ->
   barred bs (rev_append before (minus ns js)) = false ->
-  In (rev_append before (minus ns js)) (without t slack spare ns before found).
+  In (rev_append before (minus ns js)) (without t slack ns before found).
 Proof.
-  intros Hw Hl. induction t as [|w' l' bs'|least a IHa b IHb]; intros js ns before found E U B; cbn [reached] in E; [discriminate| |].
-  - destruct (forallb (N.eqb 0) js) eqn:Z; [|discriminate]. injection E as -> -> ->. rewrite (minus_zeros js ns Z) in *.
-    cbn [without]. apply N.leb_le in Hw, Hl. rewrite Hw, Hl. cbn [andb]. cbn zeta. rewrite B. now left.
+  intros Hw. induction t as [|w' bs'|least a IHa b IHb]; intros js ns before found E U B; cbn [reached] in E; [discriminate| |].
+  - destruct (forallb (N.eqb 0) js) eqn:Z; [|discriminate]. injection E as -> ->. rewrite (minus_zeros js ns Z) in *.
+    cbn [without]. apply N.leb_le in Hw. rewrite Hw. cbn zeta. rewrite B. now left.
   - destruct js as [|j js]; [discriminate|]. destruct ns as [|n ns]; [contradiction|]. cbn [under] in U. destruct U as [U1 U].
-    destruct (if j =? 0 then _ else _) as [[[w' l'] bs']|] eqn:E' in E; [|discriminate].
-    destruct (N.leb_spec least w') as [Hw'|]; [|discriminate]. injection E as -> -> ->. rename E' into E.
+    destruct (if j =? 0 then _ else _) as [[w' bs']|] eqn:E' in E; [|discriminate].
+    destruct (N.leb_spec least w') as [Hw'|]; [|discriminate]. injection E as -> ->. rename E' into E.
     cbn [without minus] in *. destruct (N.ltb_spec slack least); [lia|]. destruct (N.eqb_spec j 0) as [->|Hj].
     + rewrite N.sub_0_r in *. specialize (IHa js ns (n :: before) found E U B).
       destruct (n =? 0); [exact IHa|now apply without_found].
     + destruct (N.eqb_spec n 0); [lia|].
-      specialize (IHb (j - 1 :: js) (n - 1 :: ns) before (without a slack spare ns (n :: before) found) E).
+      specialize (IHb (j - 1 :: js) (n - 1 :: ns) before (without a slack ns (n :: before) found) E).
       cbn [minus under] in IHb. replace (n - 1 - (j - 1)) with (n - j) in IHb by lia. apply IHb; [split; [lia|exact U]|exact B].
 Qed.
 
 (** *** Loads that can't be better *)
 
 (** [l] goes into bins of these rooms *)
-Definition packable (rooms l : list item) : Prop :=
-  exists bins, Permutation (map snd bins) rooms /\ Forall (fun b => bytes_of (fst b) <= fst (snd b)) bins /\
+Definition packable (rooms l : list N) : Prop :=
+  exists bins, Permutation (map snd bins) rooms /\ Forall (fun b => total (fst b) <= snd b) bins /\
     Permutation (concat (map fst bins)) l.
 
-Lemma bytes_app l m : bytes_of (l ++ m) = bytes_of l + bytes_of m.
-Proof. unfold bytes_of. now rewrite map_app, total_app. Qed.
-Lemma bytes_cons x l : bytes_of (x :: l) = fst x + bytes_of l.
-Proof. reflexivity. Qed.
-Lemma bytes_perm l m : Permutation l m -> bytes_of l = bytes_of m.
-Proof. intros P. unfold bytes_of. now apply total_perm, Permutation_map. Qed.
-Lemma weight_app l m : weight_of (l ++ m) = weight_of l + weight_of m.
-Proof. unfold weight_of. now rewrite map_app, total_app. Qed.
-Lemma weight_perm l m : Permutation l m -> weight_of l = weight_of m.
-Proof. intros P. unfold weight_of. now apply total_perm, Permutation_map. Qed.
-
 (** [z], which lies elsewhere, would fit in place of a job of size [s] *)
-Definition better (waste s : N) (z : item) : bool := (s <? fst z) && (fst z <=? s + waste).
+Definition better (waste s : N) (z : N) : bool := (s <? z) && (z <=? s + waste).
 
-Lemma best_load (x r : item) : forall n t (others : list (list item * item)),
-  fst x + bytes_of t <= fst r -> (N.to_nat (fst r - (fst x + bytes_of t)) <= n)%nat ->
-  Forall (fun b => bytes_of (fst b) <= fst (snd b)) others ->
-  exists t' others', map snd others' = map snd others /\ Forall (fun b => bytes_of (fst b) <= fst (snd b)) others' /\
-    Permutation (t' ++ concat (map fst others')) (t ++ concat (map fst others)) /\ fst x + bytes_of t' <= fst r /\
-    forall s z, In s (0 :: map fst t') -> In z (concat (map fst others')) -> better (fst r - (fst x + bytes_of t')) s z = false.
+Lemma best_load (x r : N) : forall n t (others : list (list N * N)),
+  x + total t <= r -> (N.to_nat (r - (x + total t)) <= n)%nat ->
+  Forall (fun b => total (fst b) <= snd b) others ->
+  exists t' others', map snd others' = map snd others /\ Forall (fun b => total (fst b) <= snd b) others' /\
+    Permutation (t' ++ concat (map fst others')) (t ++ concat (map fst others)) /\ x + total t' <= r /\
+    forall s z, In s (0 :: t') -> In z (concat (map fst others')) -> better (r - (x + total t')) s z = false.
 Proof.
-  induction n as [n IH] using lt_wf_ind. intros t others Ht Hn F. set (waste := fst r - (fst x + bytes_of t)) in *.
-  destruct (existsb (fun z => existsb (fun s => better waste s z) (0 :: map fst t)) (concat (map fst others))) eqn:E.
+  induction n as [n IH] using lt_wf_ind. intros t others Ht Hn F. set (waste := r - (x + total t)) in *.
+  destruct (existsb (fun z => existsb (fun s => better waste s z) (0 :: t)) (concat (map fst others))) eqn:E.
   - apply existsb_exists in E. destruct E as (z & Hz & E). apply existsb_exists in E. destruct E as (s & Hs & B).
     unfold better in B. apply andb_prop in B. destruct B as [B1 B2]. apply N.ltb_lt in B1. apply N.leb_le in B2. subst waste.
     apply in_concat in Hz. destruct Hz as (bin & Hb & Hz). apply in_map_iff in Hb. destruct Hb as ([bin' q] & Eb & Hb).
     simpl in Eb. subst bin'. apply in_split in Hb. destruct Hb as (b1 & b2 & ->). apply in_split in Hz. destruct Hz as (u & v & ->).
     apply Forall_app in F. destruct F as [F1 F2]. inversion_clear F2 as [|? ? Hq F3]. cbn [fst snd] in Hq.
-    rewrite bytes_app, bytes_cons in Hq.
-    assert (New : forall t2 bin2, bytes_of bin2 <= fst q -> Permutation (t2 ++ bin2) (t ++ u ++ z :: v) ->
-      bytes_of t < bytes_of t2 -> fst x + bytes_of t2 <= fst r -> 
-      exists t' others', map snd others' = map snd (b1 ++ (u ++ z :: v, q) :: b2) /\ Forall (fun b => bytes_of (fst b) <= fst (snd b)) others' /\
-        Permutation (t' ++ concat (map fst others')) (t ++ concat (map fst (b1 ++ (u ++ z :: v, q) :: b2))) /\ fst x + bytes_of t' <= fst r /\
-        forall s z, In s (0 :: map fst t') -> In z (concat (map fst others')) -> better (fst r - (fst x + bytes_of t')) s z = false).
+    rewrite total_app, total_cons in Hq.
+    assert (New : forall t2 bin2, total bin2 <= q -> Permutation (t2 ++ bin2) (t ++ u ++ z :: v) ->
+      total t < total t2 -> x + total t2 <= r -> 
+      exists t' others', map snd others' = map snd (b1 ++ (u ++ z :: v, q) :: b2) /\ Forall (fun b => total (fst b) <= snd b) others' /\
+        Permutation (t' ++ concat (map fst others')) (t ++ concat (map fst (b1 ++ (u ++ z :: v, q) :: b2))) /\ x + total t' <= r /\
+        forall s z, In s (0 :: t') -> In z (concat (map fst others')) -> better (r - (x + total t')) s z = false).
     { intros t2 bin2 H1 P H2 H3.
-      destruct (IH (N.to_nat (fst r - (fst x + bytes_of t2))) ltac:(lia) t2 (b1 ++ (bin2, q) :: b2) H3 (Nat.le_refl _)) as (t' & o & A & B & C & D & G).
+      destruct (IH (N.to_nat (r - (x + total t2))) ltac:(lia) t2 (b1 ++ (bin2, q) :: b2) H3 (Nat.le_refl _)) as (t' & o & A & B & C & D & G).
       { apply Forall_app. split; [exact F1|]. constructor; [exact H1|exact F3]. }
       exists t', o. split; [|split; [exact B|split; [|split; [exact D|exact G]]]].
       - rewrite A, !map_app. reflexivity.
@@ -684,11 +639,11 @@ Proof.
         + rewrite <- app_assoc. apply Permutation_app_head, Permutation_app_swap_app.
         + rewrite P, <- (app_assoc t). apply Permutation_app_head, Permutation_app_swap_app. }
     destruct Hs as [<-|Hs].
-    + apply (New (z :: t) (u ++ v)); rewrite ?bytes_app, ?bytes_cons; try lia.
+    + apply (New (z :: t) (u ++ v)); rewrite ?total_app, ?total_cons; try lia.
       simpl. rewrite (app_assoc t u (z :: v)). rewrite <- Permutation_middle. now rewrite app_assoc.
-    + apply in_map_iff in Hs. destruct Hs as (y & Ey & Hy). apply in_split in Hy. destruct Hy as (a & c & ->).
-      rewrite bytes_app, bytes_cons in *.
-      apply (New (a ++ z :: c) (u ++ y :: v)); rewrite ?bytes_app, ?bytes_cons; try lia.
+    + rename s into y. apply in_split in Hs. destruct Hs as (a & c & ->).
+      rewrite total_app, total_cons in *.
+      apply (New (a ++ z :: c) (u ++ y :: v)); rewrite ?total_app, ?total_cons; try lia.
       rewrite <- !app_assoc. apply Permutation_app_head. simpl.
       transitivity (z :: y :: c ++ u ++ v).
       * constructor. rewrite app_assoc. symmetry. rewrite app_assoc. apply Permutation_middle.
@@ -699,17 +654,17 @@ Proof.
 Qed.
 
 Lemma first_load rooms x L : packable rooms (x :: L) ->
-  exists r rooms' t R, Permutation rooms (r :: rooms') /\ Permutation (t ++ R) L /\ fst x + bytes_of t <= fst r /\ packable rooms' R /\
-    forall s z, In s (0 :: map fst t) -> In z R -> better (fst r - (fst x + bytes_of t)) s z = false.
+  exists r rooms' t R, Permutation rooms (r :: rooms') /\ Permutation (t ++ R) L /\ x + total t <= r /\ packable rooms' R /\
+    forall s z, In s (0 :: t) -> In z R -> better (r - (x + total t)) s z = false.
 Proof.
   intros (bins & Pr & F & P).
   assert (Hin : In x (concat (map fst bins))) by (apply (Permutation_in x (Permutation_sym P)); now left).
   apply in_concat in Hin. destruct Hin as (bin & Hb & Hx). apply in_map_iff in Hb. destruct Hb as ([bin' r] & E & Hb).
   simpl in E. subst bin'. apply in_split in Hb. destruct Hb as (b1 & b2 & ->). apply in_split in Hx. destruct Hx as (u & v & ->).
   apply Forall_app in F. destruct F as [F1 F2]. inversion_clear F2 as [|? ? Hu F3]. cbn [fst snd] in Hu.
-  rewrite bytes_app, bytes_cons in Hu.
-  destruct (best_load x r (N.to_nat (fst r - (fst x + bytes_of (u ++ v)))) (u ++ v) (b1 ++ b2)) as (t & o & A & B & C & D & G).
-  - rewrite bytes_app. lia.
+  rewrite total_app, total_cons in Hu.
+  destruct (best_load x r (N.to_nat (r - (x + total (u ++ v)))) (u ++ v) (b1 ++ b2)) as (t & o & A & B & C & D & G).
+  - rewrite total_app. lia.
   - reflexivity.
   - apply Forall_app. now split.
   - exists r, (map snd (b1 ++ b2)), t, (concat (map fst o)). split; [|split; [|split; [exact D|split; [|exact G]]]].
@@ -755,33 +710,13 @@ Proof. intros [|n ns] [|m ms]; simpl; auto. intros [A B]. split; [lia|exact B]. 
 
 (** *** What can be packed is found *)
 
-(** whatever of [l] a rail of these kinds has room for weighs no more than the kind says *)
-Definition light (rs l : list item) : Prop :=
-  forall r t u, In r rs -> Permutation (t ++ u) l -> bytes_of t <= fst r -> weight_of t <= snd r.
+Definition alive (rs : list N) (ks : list kind) (x : stock) : Prop :=
+  length (snd x) = length ks /\ packable (expand rs (fst x)) (expand (map job ks) (snd x)).
 
-Definition alive (rs : list item) (ks : list kind) (x : stock) : Prop :=
-  length (snd x) = length ks /\ packable (expand rs (fst x)) (expand (map job ks) (snd x)) /\ light rs (expand (map job ks) (snd x)).
-
-Lemma light_part rs l a l' : light rs l -> Permutation (a ++ l') l -> light rs l'.
+Lemma packed_bytes rooms l : packable rooms l -> total l <= total rooms.
 Proof.
-  intros H P r t u Hr Pt Ht. apply (H r t (u ++ a) Hr); [|exact Ht]. rewrite <- P, <- Pt, app_assoc. apply Permutation_app_comm.
-Qed.
-
-Lemma packed_bytes rooms l : packable rooms l -> bytes_of l <= bytes_of rooms.
-Proof.
-  intros (bins & Pr & F & P). rewrite <- (bytes_perm _ _ P), <- (bytes_perm _ _ Pr). clear - F.
-  induction F as [|b bins Hb F IH]; [reflexivity|]. cbn [map concat]. rewrite bytes_app, bytes_cons. unfold item in *. lia.
-Qed.
-
-Lemma packed_weight rs rooms l : packable rooms l -> light rs l -> incl rooms rs -> weight_of l <= weight_of rooms.
-Proof.
-  intros (bins & Pr & F & P) H Sub. rewrite <- (weight_perm _ _ P), <- (weight_perm _ _ Pr).
-  assert (Sub' : incl (map snd bins) rs) by (intros r Hr; apply Sub, (Permutation_in r Pr Hr)).
-  assert (H' : light rs (concat (map fst bins))) by (intros r t u Hr Pt; apply (H r t u Hr); now rewrite Pt).
-  clear - F H' Sub'. induction F as [|b bins Hb F IH]; [reflexivity|]. cbn [map concat] in *. rewrite weight_app.
-  change (weight_of (snd b :: map snd bins)) with (snd (snd b) + weight_of (map snd bins)).
-  pose proof (H' (snd b) (fst b) (concat (map fst bins)) (Sub' _ (or_introl eq_refl)) (Permutation_refl _) Hb).
-  specialize (IH (fun r Hr => Sub' r (or_intror Hr)) (light_part _ _ _ _ H' (Permutation_refl _))). unfold item in *. lia.
+  intros (bins & Pr & F & P). rewrite <- (total_perm _ _ P), <- (total_perm _ _ Pr). clear - F.
+  induction F as [|b bins Hb F IH]; [reflexivity|]. cbn [map concat]. rewrite total_app, total_cons. lia.
 Qed.
 
 Lemma expand_incl : forall rs cs, incl (expand rs cs) rs.
@@ -806,11 +741,11 @@ Proof. destruct ns as [|n rest]; intros H; [discriminate|]. exists n, rest. spli
 Lemma most_of {A} (f : A -> N) l x : In x l -> f x <= fold_right (fun x v => N.max (f x) v) 0 l.
 Proof. induction l as [|y l IH]; [easy|]. intros [->|H]; simpl; [lia|]. specialize (IH H). lia. Qed.
 
-Lemma next_complete top rs k rest l x : sound top (k :: rest) -> (forall r, In r rs -> fst r <= top) ->
+Lemma next_complete top rs k rest l x : sound top (k :: rest) -> (forall r, In r rs -> r <= top) ->
   In x l -> some_at 0 (snd x) = true -> alive rs (k :: rest) x ->
   exists y, In y (next rs (k :: rest) (job k) l) /\ alive rs (k :: rest) y.
 Proof.
-  intros Sd Top Hx Hs (Len & Pk & Li). destruct x as [cs ns]. cbn [fst snd] in *.
+  intros Sd Top Hx Hs (Len & Pk). destruct x as [cs ns]. cbn [fst snd] in *.
   destruct (some_first ns Hs) as (n & ns' & -> & Hn). set (ks := k :: rest) in *.
   assert (Ex : expand (map job ks) (n :: ns') = job k :: expand (map job ks) (n - 1 :: ns')).
   { simpl. replace (N.to_nat n) with (S (N.to_nat (n - 1))) by lia. reflexivity. }
@@ -823,62 +758,47 @@ Proof.
   destruct (parted (map job ks) (n - 1 :: ns') t R) as (js & Lj & Uj & Tj & Rj); [rewrite map_length; exact Len|exact Pt|].
   rewrite map_length in Lj.
   exists (less_one i cs, minus (n - 1 :: ns') js).
-  assert (LiR : light rs R).
-  { apply (light_part rs _ (job k :: t) R Li). rewrite Ex. simpl. now constructor. }
-  assert (Bt : bytes_of t = dot fst (map job ks) js) by (rewrite dot_bytes; now apply bytes_perm).
-  assert (Wt : weight_of t = dot snd (map job ks) js) by (rewrite dot_weight; now apply weight_perm).
+  assert (Bt : total t = dot (map job ks) js) by (rewrite dot_expand; now apply total_perm).
   split.
   - unfold next. cbv zeta. apply in_flat_map. exists (r, i). split; [exact (numbered rs i r 0 Ni)|]. cbn [fst snd].
-    unfold on_rail. destruct (N.ltb_spec (fst r) (fst (job k))); [lia|].
+    unfold on_rail. destruct (N.ltb_spec r (job k)); [lia|].
     set (mine := filter (fun x : waiting => some_at i (fst (fst x))) (map (spared rs ks) l)). set (w := spared rs ks (cs, n :: ns')).
     assert (Hm : In w mine).
     { apply filter_In. split; [now apply in_map|exact Si]. }
-    assert (Slack : fst r - (fst (job k) + bytes_of t) <= fst (snd w)).
-    { unfold w, spared. cbn [fst snd]. rewrite !dot_bytes.
-      rewrite Ex, bytes_cons, <- (bytes_perm _ _ Pt), bytes_app, (bytes_perm _ _ Pr), bytes_cons.
+    assert (Slack : r - (job k + total t) <= snd w).
+    { unfold w, spared. cbn [fst snd]. rewrite !dot_expand.
+      rewrite Ex, total_cons, <- (total_perm _ _ Pt), total_app, (total_perm _ _ Pr), total_cons.
       pose proof (packed_bytes _ _ Rest). lia. }
-    assert (Spare : snd r - (snd (job k) + weight_of t) <= snd (snd w)).
-    { unfold w, spared. cbn [fst snd]. rewrite !dot_weight.
-      rewrite Ex. change (weight_of (job k :: expand (map job ks) (n - 1 :: ns'))) with (snd (job k) + weight_of (expand (map job ks) (n - 1 :: ns'))).
-      rewrite <- (weight_perm _ _ Pt), weight_app, (weight_perm _ _ Pr). change (weight_of (r :: rooms)) with (snd r + weight_of rooms).
-      assert (weight_of R <= weight_of rooms); [|lia]. apply (packed_weight rs); auto.
-      intros q Hq. apply (expand_incl rs (less_one i cs)), (Permutation_in q Prooms Hq). }
-    pose proof (most_of (fun x : waiting => fst (snd x)) mine w Hm) as MostSlack. cbv beta in MostSlack.
-    pose proof (most_of (fun x : waiting => snd (snd x)) mine w Hm) as MostSpare. cbv beta in MostSpare.
+    pose proof (most_of (fun x : waiting => snd x) mine w Hm) as MostSlack. cbv beta in MostSlack.
     assert (U : forall m, In w m -> under (n :: ns') (fold_right (fun (x : waiting) ns => highest (snd (fst x)) ns) [] m)).
     { induction m as [|y m IH]; intros Hy; [contradiction|]. cbn [fold_right]. destruct Hy as [->|Hy].
       - unfold w at 1, spared. cbn [fst snd]. apply (under_highest (n :: ns')).
       - eapply under_trans; [apply IH, Hy|apply under_highest]. }
     specialize (U mine Hm). unfold with_first. cbv zeta.
     set (most := fold_right (fun (x : waiting) ns => highest (snd (fst x)) ns) [] mine) in *.
-    set (slack := fold_right (fun (x : waiting) v => N.max (fst (snd x)) v) 0 mine) in *.
-    set (spare := fold_right (fun (x : waiting) v => N.max (snd (snd x)) v) 0 mine) in *. clearbody most slack spare.
-    destruct (listed_complete top ks ks (less_one 0 most) js Sd Lj) with (room := fst r - fst (job k))
-      (need := fst r - fst (job k) - slack) (heavy := snd r - snd (job k)) (heft := snd r - snd (job k) - spare) (taken := [0])
+    set (slack := fold_right (fun (x : waiting) v => N.max (snd x) v) 0 mine) in *. clearbody most slack.
+    destruct (listed_complete top ks ks (less_one 0 most) js Sd Lj) with (room := r - job k)
+      (need := r - job k - slack) (taken := [0])
       as (taken & E & In').
     + eapply under_trans; [exact Uj|]. exact (under_less_one _ _ U).
     + specialize (Top r Hrs). lia.
     + rewrite <- Bt. lia.
     + rewrite <- Bt. lia.
-    + rewrite <- Wt. lia.
     + apply in_flat_map. exists w. split; [exact Hm|]. apply in_map_iff. exists (minus (n - 1 :: ns') js). split; [reflexivity|].
       change (minus (n - 1 :: ns') js) with (rev_append [] (minus (n - 1 :: ns') js)).
-      eapply without_complete; [| |exact E| |].
+      eapply without_complete; [|exact E| |].
       * rewrite <- Bt. lia.
-      * rewrite <- Wt. lia.
       * exact Uj.
       * apply not_true_is_false. intros B. apply barred_spec in B. destruct B as (z & s & Hz & Hs' & B).
-        assert (F : better (fst r - (fst (job k) + bytes_of t)) s z = false).
+        assert (F : better (r - (job k + total t)) s z = false).
         { apply Best.
-          - destruct (In' s Hs') as [[<-|[]]|Hs2]; [now left|right]. apply (Permutation_in s (l := map fst (expand (map job ks) js))); [|exact Hs2].
-            apply Permutation_map. now symmetry.
+          - destruct (In' s Hs') as [[<-|[]]|Hs2]; [now left|right]. exact (Permutation_in s (Permutation_sym Tj) Hs2).
           - apply (Permutation_in z (Permutation_sym Rj)). exact Hz. }
-        rewrite Bt in F. replace (fst r - (fst (job k) + dot fst (map job ks) js)) with (fst r - fst (job k) - dot fst (map job ks) js) in F by lia.
+        rewrite Bt in F. replace (r - (job k + dot (map job ks) js)) with (r - job k - dot (map job ks) js) in F by lia.
         congruence.
-  - split; [|split].
+  - split.
     + cbn [snd]. rewrite minus_length. exact Len.
     + cbn [fst snd]. destruct Rest as (bins & A & B & C). exists bins. split; [now rewrite A|]. split; [exact B|]. now rewrite C.
-    + cbn [snd]. intros q a b Hq P. apply (LiR q a b Hq). now rewrite P, Rj.
 Qed.
 
 Lemma distinct_In x l : In x l -> In x (distinct l).
@@ -894,7 +814,7 @@ Proof.
   - destruct H as [->|H]; [now left|right; now apply IH].
 Qed.
 
-Lemma emptied_complete top rs k rest : sound top (k :: rest) -> (forall r, In r rs -> fst r <= top) ->
+Lemma emptied_complete top rs k rest : sound top (k :: rest) -> (forall r, In r rs -> r <= top) ->
   forall rounds l x, In x l -> alive rs (k :: rest) x ->
   exists y, In y (emptied rounds rs (k :: rest) (job k) l) /\ alive rs (k :: rest) y.
 Proof.
@@ -908,46 +828,36 @@ Proof.
     apply (IH _ x); [|exact A]. apply distinct_In, in_or_app. now right.
 Qed.
 
-Lemma search_sound top rs : (forall r, In r rs -> fst r <= top) ->
+Lemma search_sound top rs : (forall r, In r rs -> r <= top) ->
   forall ks l, sound top ks -> search rs ks l = true -> forall x, In x l -> ~ alive rs ks x.
 Proof.
   intros Top. induction ks as [|k ks IH]; intros l Sd H x Hx A; (destruct l as [|x0 l0]; [contradiction|]); cbn [search] in H; [discriminate|].
   set (l := x0 :: l0) in *. apply andb_prop in H. destruct H as [Z H].
-  destruct (emptied_complete top rs k ks Sd Top (N.to_nat (many k)) l x Hx A) as (y & Hy & (Len & Pk & Li)).
+  destruct (emptied_complete top rs k ks Sd Top (N.to_nat (many k)) l x Hx A) as (y & Hy & (Len & Pk)).
   rewrite forallb_forall in Z. specialize (Z y Hy). apply negb_true_iff in Z. destruct y as [cs ns]. cbn [fst snd] in *.
   destruct ns as [|n ns]; [discriminate|]. unfold some_at in Z. cbn [nth] in Z. apply N.ltb_ge in Z. assert (n = 0) by lia. subst n.
   apply (IH _ (proj1 Sd) H (cs, ns)).
   - apply in_map_iff. exists (cs, 0 :: ns). split; [reflexivity|exact Hy].
-  - split; [|split]; cbn [fst snd map expand] in *; auto.
+  - split; cbn [fst snd map expand] in *; auto.
 Qed.
 
 (** *** Jobs and rails counted *)
 
-Definition spread (zs : list (item * N)) : list item := expand (map fst zs) (map snd zs).
+Definition spread (zs : list (N * N)) : list N := expand (map fst zs) (map snd zs).
 
 Lemma counted_spread l : spread (counted l) = l.
 Proof.
   induction l as [|x l IH]; [reflexivity|]. cbn [counted]. destruct (counted l) as [|[y n] rest].
   - cbn in *. now rewrite <- IH.
-  - unfold same_item. destruct (N.eqb_spec (fst x) (fst y)), (N.eqb_spec (snd x) (snd y)); cbn [andb]; unfold spread in *; cbn [map expand fst snd] in *;
-      rewrite <- IH; try (simpl; reflexivity).
-    assert (x = y) by (destruct x, y; simpl in *; congruence). subst y.
+  - destruct (N.eqb_spec x y) as [<-|_]; unfold spread in *; cbn [map expand fst snd] in *; rewrite <- IH; [|reflexivity].
     replace (N.to_nat (n + 1)) with (S (N.to_nat n)) by lia. reflexivity.
 Qed.
 
-Lemma spread_app a b : spread (a ++ b) = spread a ++ spread b.
-Proof. unfold spread. induction a as [|[x n] a IH]; [reflexivity|]. cbn [app map expand fst snd]. rewrite IH. apply app_assoc. Qed.
-
-Lemma spread_filter (f : item * N -> bool) zs : Permutation (spread (filter f zs) ++ spread (filter (fun z => negb (f z)) zs)) (spread zs).
+Lemma counted_In l r : In r (map fst (counted l)) -> In r l.
 Proof.
-  unfold spread. induction zs as [|[x n] zs IH]; [reflexivity|]. cbn [filter map expand]. destruct (f (x, n)); cbn [negb map expand fst snd].
-  - rewrite <- app_assoc. now apply Permutation_app_head.
-  - etransitivity; [apply Permutation_app_swap_app|]. now apply Permutation_app_head.
-Qed.
-
-Lemma ordered_spread named : forall zs, Permutation (spread (ordered named zs)) (spread zs).
-Proof.
-  induction named as [|s named IH]; intros zs; [reflexivity|]. cbn [ordered]. cbv zeta. rewrite spread_app, IH. apply spread_filter.
+  induction l as [|x l IH]; intros H; [exact H|]. cbn [counted] in H. destruct (counted l) as [|[y n] rest].
+  - destruct H as [<-|[]]. now left.
+  - destruct (x =? y); cbn [map fst] in *; [right; now apply IH|]. destruct H as [<-|H]; [now left|right; now apply IH].
 Qed.
 
 (** the loads of the rails, as bins *)
@@ -970,48 +880,22 @@ Proof.
     + intros r Hr. apply in_seq in Hr. lia.
 Qed.
 
-(** every list of jobs is one of a list, up to order *)
-Lemma perm_sub {A} : forall (l t u : list A), Permutation (t ++ u) l -> exists t', Permutation t t' /\ sub t' l.
+Theorem T7_cover_sound : forall caps ps, by_cover caps ps = true -> refuted caps ps.
 Proof.
-  induction l as [|x l IH]; intros t u P.
-  - apply Permutation_sym, Permutation_nil, app_eq_nil in P. destruct P as [-> _]. exists []. split; [reflexivity|constructor].
-  - change (x :: l) with (repeat x 1 ++ l) in P. apply share in P. destruct P as (j & t' & u' & Hj & T & _ & P).
-    destruct (IH _ _ P) as (s & Ps & S). destruct j as [|[|j]]; [| |lia]; simpl in T.
-    + exists s. split; [now rewrite T|now constructor].
-    + exists (x :: s). split; [rewrite T; now constructor|now constructor].
-Qed.
-
-Theorem T7_cover_sound : forall named caps xs, by_cover named caps xs = true -> refuted caps (map fst xs).
-Proof.
-  unfold by_cover. cbv zeta. intros named caps xs H a [L F] C. rewrite map_length in L.
-  set (top := fold_right N.max 0 caps) in *. set (heaviest := best (halves top xs)) in *.
-  set (rails := counted (map (fun c => (c, heaviest c)) (Descend.sort caps))) in *. set (jobs := ordered named (counted xs)) in *.
-  pose proof (prepared_spec top jobs) as Pr. destruct (prepared top jobs) as [ks sums]. destruct Pr as (J & M & Sd & _). cbn [fst] in H.
-  assert (Kinds : spread rails = map (fun c => (c, heaviest c)) (Descend.sort caps)) by apply counted_spread.
-  assert (Jobs : Permutation (spread jobs) xs) by (unfold jobs; rewrite ordered_spread, counted_spread; reflexivity).
-  assert (Rs : forall r, In r (map fst rails) -> exists c, In c caps /\ r = (c, heaviest c)).
-  { intros r Hr. assert (G : forall l r, In r (map fst (counted l)) -> In r l).
-    { clear. induction l as [|x l IH]; intros r H; [exact H|]. cbn [counted] in H. specialize (IH r). destruct (counted l) as [|[y n] rest].
-      - destruct H as [<-|[]]. now left.
-      - destruct (same_item x y); cbn [map fst] in *; [right; now apply IH|]. destruct H as [<-|H]; [now left|right; now apply IH]. }
-    apply G in Hr. apply in_map_iff in Hr. destruct Hr as (c & <- & Hc). exists c. split; [|reflexivity].
-    apply (Permutation_in c (Permutation_sym (Descend.Permuted_sort caps)) Hc). }
-  assert (Top : forall r, In r (map fst rails) -> fst r <= top).
-  { intros r Hr. destruct (Rs r Hr) as (c & Hc & ->). now apply room_max. }
-  apply (search_sound top _ Top ks _ Sd H _ (or_introl eq_refl)). split; [|split]; cbn [fst snd].
+  unfold by_cover. cbv zeta. intros caps ps H a [L F] C.
+  set (top := fold_right N.max 0 caps) in *. set (rails := counted (Descend.sort caps)) in *.
+  pose proof (prepared_spec top (counted ps)) as Pr. destruct (prepared top (counted ps)) as [ks sums].
+  destruct Pr as (J & M & Sd & _). cbn [fst] in H.
+  assert (Top : forall r, In r (map fst rails) -> r <= top).
+  { intros r Hr. apply counted_In in Hr. apply room_max.
+    apply (Permutation_in r (Permutation_sym (Descend.Permuted_sort caps)) Hr). }
+  apply (search_sound top _ Top ks _ Sd H _ (or_introl eq_refl)). split; cbn [fst snd].
   - apply (f_equal (@length _)) in M. rewrite !map_length in *. now symmetry.
-  - rewrite J. fold (spread rails) (spread jobs). rewrite Kinds.
-    assert (Pk : packable (map (fun c => (c, heaviest c)) caps) xs).
-    { exists (map (fun r => (on r xs a, (nth r caps 0, heaviest (nth r caps 0)))) (seq 0 (length caps))). split; [|split].
-      - rewrite map_map. cbn [snd]. rewrite <- (map_map (fun r => nth r caps 0) (fun c => (c, heaviest c))).
-        replace (map (fun r => nth r caps 0) (seq 0 (length caps))) with caps; [reflexivity|].
-        clear. induction caps as [|c caps IH]; [reflexivity|]. simpl length. rewrite <- cons_seq, <- seq_shift. cbn [map nth]. rewrite map_map. cbn [nth]. now rewrite <- IH.
-      - apply Forall_map, Forall_forall. intros r Hr. apply in_seq in Hr. cbn [fst snd]. specialize (C r ltac:(lia)).
-        unfold load in C. rewrite on_map in C. exact C.
-      - rewrite map_map. cbn [fst]. now apply rails_perm. }
-    destruct Pk as (bins & A & B & D). exists bins. split; [|split; [exact B|now rewrite Jobs]].
-    rewrite A. apply Permutation_map, Descend.Permuted_sort.
-  - rewrite J. fold (spread jobs). intros r t u Hr P Ht. destruct (Rs r Hr) as (c & Hc & ->). cbn [fst snd] in *.
-    rewrite Jobs in P. destruct (perm_sub xs t u P) as (t' & Pt & S). rewrite (bytes_perm _ _ Pt) in Ht. rewrite (weight_perm _ _ Pt).
-    exact (best_ge top xs t' c S Ht (room_max c caps Hc)).
+  - rewrite J. fold (spread rails) (spread (counted ps)). unfold rails. rewrite !counted_spread.
+    exists (map (fun r => (on r ps a, nth r caps 0)) (seq 0 (length caps))). split; [|split].
+    + rewrite map_map. cbn [snd].
+      replace (map (fun r => nth r caps 0) (seq 0 (length caps))) with caps; [apply Descend.Permuted_sort|].
+      clear. induction caps as [|c caps IH]; [reflexivity|]. simpl length. rewrite <- cons_seq, <- seq_shift. cbn [map nth]. rewrite map_map. cbn [nth]. now rewrite <- IH.
+    + apply Forall_map, Forall_forall. intros r Hr. apply in_seq in Hr. cbn [fst snd]. exact (C r ltac:(lia)).
+    + rewrite map_map. cbn [fst]. now apply rails_perm.
 Qed.

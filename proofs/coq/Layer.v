@@ -1,18 +1,18 @@
 (** * One layer, any placement: prices of tokens and slots bound what no copies and no split beat
 
     Experts are held by nodes that have slots; every token is computed on a node that holds its
-    expert, and one that leaves its node crosses that node's NICs and those of the other.  Prices of
-    a token sent, of a token received and of a slot, whatever they are, give a bound. *)
+    expert, and one that leaves its node crosses that node's NICs and those of the other.  Copies may
+    be there already: they need no slot.  Prices of a token sent, of a token received and of a slot,
+    whatever they are, give a bound. *)
 From Coq Require Import Arith NArith ZArith QArith Lia List Bool.
 From Rails Require Import Sums.
-From Rails Require Jobs.
 Import ListNotations.
 Open Scope nat_scope.
 
 (** ** The argument, of functions *)
 
-Section Layer.
-  Variables M E : nat.                             (* nodes, experts *)
+Section Expert.
+  Variable M : nat.                                (* nodes *)
   Variables u v w : nat -> nat.                    (* prices of a token received, of one sent, of a slot *)
 
   (** the cheapest holder is [b]: every other node holds the expert too, or sends its tokens *)
@@ -63,13 +63,19 @@ Section Layer.
     destruct (Nat.eqb_spec c a) as [->|]; [congruence|]. specialize (Lb c Hc Yc). nia.
   Qed.
 
-  Variables slots : nat -> nat.
+End Expert.
+
+Section Layer.
+  Variables M E : nat.                             (* nodes, experts *)
+  Variables u v w : nat -> nat.                    (* prices as above *)
+  Variables slots : nat -> nat.                    (* beside the copies that are there *)
+  Variable h : nat -> nat -> bool.                 (* whether an expert has a copy on a node already *)
   Variable n : nat -> nat -> nat.                  (* tokens of an expert on a node *)
 
   (** a placement [y] (node, expert) in the slots, and [x e a b] tokens of [a] for [e] computed on [b] *)
   Definition placed (y : nat -> nat -> bool) (x : nat -> nat -> nat -> nat) : Prop :=
     (forall e, e < E -> exists b, b < M /\ y b e = true) /\
-    (forall b, b < M -> count E (y b) <= slots b) /\
+    (forall b, b < M -> count E (fun e => y b e && negb (h e b)) <= slots b) /\
     (forall e a b, e < E -> a < M -> b < M -> 0 < x e a b -> y b e = true) /\
     (forall e a, e < E -> a < M -> sum M (x e a) = n e a).
 
@@ -78,13 +84,16 @@ Section Layer.
   Definition received (x : nat -> nat -> nat -> nat) (b : nat) : nat :=
     sum E (fun e => sum M (fun a => if b =? a then 0 else x e a b)).
 
-  Lemma slots_paid y : (forall b, b < M -> count E (y b) <= slots b) ->
-    sum E (fun e => sum M (fun a => if y a e then w a else 0)) <= sum M (fun a => w a * slots a).
+  (** a slot of a node that holds the expert costs nothing *)
+  Definition unheld (e a : nat) : nat := if h e a then 0 else w a.
+
+  Lemma slots_paid y : (forall b, b < M -> count E (fun e => y b e && negb (h e b)) <= slots b) ->
+    sum E (fun e => sum M (fun a => if y a e then unheld e a else 0)) <= sum M (fun a => w a * slots a).
   Proof.
     intros S. rewrite sum_swap. apply sum_le. intros a Ha. specialize (S a Ha).
-    rewrite (sum_ext E _ (fun e => w a * (if y a e then 1 else 0))).
+    rewrite (sum_ext E _ (fun e => w a * (if y a e && negb (h e a) then 1 else 0))).
     - rewrite <- sum_mul. unfold count in S. nia.
-    - intros e _. destruct (y a e); lia.
+    - intros e _. unfold unheld. destruct (y a e), (h e a); cbn [andb negb]; lia.
   Qed.
 
   Lemma tokens_paid x :
@@ -104,14 +113,14 @@ Section Layer.
 
   (** T16: what any placement pays at these prices *)
   Theorem T16_paid : forall y x (least : nat -> nat), placed y x ->
-    (forall e b, e < E -> b < M -> least e <= cost (n e) b) ->
+    (forall e b, e < E -> b < M -> least e <= cost M u v (unheld e) (n e) b) ->
     sum E least <= sum M (fun a => w a * slots a) + sum M (fun a => v a * sent x a) + sum M (fun c => u c * received x c).
   Proof.
     intros y x least (Some_ & S & Held & All) Least.
-    apply Nat.le_trans with (sum E (fun e => sum M (fun a => if y a e then w a else 0)
+    apply Nat.le_trans with (sum E (fun e => sum M (fun a => if y a e then unheld e a else 0)
       + sum M (fun a => sum M (fun c => if c =? a then 0 else x e a c * (v a + u c))))).
     - apply sum_le. intros e He. rewrite <- sum_add.
-      apply (expert_pays (n e) (fun a => y a e) (x e)); auto.
+      apply (expert_pays M u v (unheld e) (n e) (fun a => y a e) (x e)); auto.
       intros a b Ha Hb. now apply Held.
     - rewrite sum_add, tokens_paid. pose proof (slots_paid y S). lia.
   Qed.
@@ -126,14 +135,15 @@ Proof.
   specialize (IH ltac:(intros; apply H; lia)). specialize (H n ltac:(lia)). nia.
 Qed.
 
-(** ** Lists that a certificate has: of each expert, the tokens of every node *)
+(** ** Lists that a certificate has: of each expert, the tokens of every node, and 0 where it has no copy yet *)
 
 Definition at_ (l : list N) (i : nat) : nat := N.to_nat (nth i l 0%N).
 Definition of_expert (tokens : list (list N)) (e a : nat) : nat := at_ (nth e tokens []) a.
+Definition holds_ (held : list (list N)) (e a : nat) : bool := negb (of_expert held e a =? 0)%nat.
 
 (** whatever the placement and the split: if every node sends and receives within [t], then [b <= t] *)
-Definition layer_bounded (tokens : list (list N)) (slots tx rx : list N) (bytes : N) (b : Q) : Prop :=
-  forall y x t, placed (length slots) (length tokens) (at_ slots) (of_expert tokens) y x ->
+Definition layer_bounded (tokens held : list (list N)) (slots tx rx : list N) (bytes : N) (b : Q) : Prop :=
+  forall y x t, placed (length slots) (length tokens) (at_ slots) (holds_ held) (of_expert tokens) y x ->
     (forall a, a < length slots ->
       (inject_Z (Z.of_N bytes * Z.of_nat (sent (length slots) (length tokens) x a)) <= t * inject_Z (Z.of_nat (at_ tx a)))%Q /\
       (inject_Z (Z.of_N bytes * Z.of_nat (received (length slots) (length tokens) x a)) <= t * inject_Z (Z.of_nat (at_ rx a)))%Q) ->
@@ -154,14 +164,22 @@ Definition least_of (l : list N) : N := match l with [] => 0 | c :: l => fold_le
 Fixpoint dot (xs ys : list N) : N :=
   match xs, ys with x :: xs, y :: ys => x * y + dot xs ys | _, _ => 0 end.
 
+Fixpoint priced (w h : list N) : list N :=
+  match w, h with y :: w, k :: h => (if k =? 0 then y else 0) :: priced w h | _, _ => w end.
+Fixpoint all_pay (u v w : list N) (tokens held : list (list N)) : N :=
+  match tokens with
+  | [] => 0
+  | col :: tokens => least_of (costs u v (priced w (hd [] held)) col) + all_pay u v w tokens (tl held)
+  end.
+
 Definition nodes_of (M : nat) (l : list N) : bool := (length l =? M)%nat.
 Definition layer_formed (tokens : list (list N)) (slots tx rx : list N) : bool :=
   forallb (nodes_of (length slots)) (tx :: rx :: tokens).
 
-Definition check_layer (tokens : list (list N)) (slots tx rx : list N) (bytes : N) (u v w : list N) (p : N) (q : positive) : bool :=
+Definition check_layer (tokens held : list (list N)) (slots tx rx : list N) (bytes : N) (u v w : list N) (p : N) (q : positive) : bool :=
   let room := dot u rx + dot v tx in
   layer_formed tokens slots tx rx && forallb (nodes_of (length slots)) [u; v; w] && (0 <? room)
-  && (p * room <=? Npos q * (bytes * (Jobs.total (map (fun col => least_of (costs u v w col)) tokens) - dot w slots))).
+  && (p * room <=? Npos q * (bytes * (all_pay u v w tokens held - dot w slots))).
 
 Lemma sum_first f : forall n, (sum (S n) f = f O + sum n (fun i => f (S i)))%nat.
 Proof. induction n as [|n IH]; [cbn; lia|]. cbn [sum] in *. lia. Qed.
@@ -183,11 +201,27 @@ Proof.
   cbn [dot]. rewrite sum_first, N2Nat.inj_add, (IH ys (length xs)) by lia. unfold at_. cbn [nth]. lia.
 Qed.
 
-Lemma total_spec (f : list N -> N) : forall l,
-  N.to_nat (Jobs.total (map f l)) = sum (length l) (fun e => N.to_nat (f (nth e l []))).
+Lemma priced_spec : forall w h a, at_ (priced w h) a = (if negb (at_ h a =? 0) then 0 else at_ w a)%nat.
 Proof.
-  induction l as [|x l IH]; [reflexivity|]. cbn [map length]. rewrite sum_first. cbn [nth Jobs.total fold_right].
-  rewrite N2Nat.inj_add. unfold Jobs.total in IH. rewrite IH. reflexivity.
+  induction w as [|y w IH]; intros [|k h] a; cbn [priced].
+  - unfold at_. destruct a; reflexivity.
+  - unfold at_. destruct a; cbn [nth]; destruct (_ =? 0)%nat; reflexivity.
+  - unfold at_. destruct a; reflexivity.
+  - destruct a as [|a]; [|exact (IH h a)]. unfold at_. cbn [nth]. destruct (N.eqb_spec k 0) as [->|D]; [reflexivity|].
+    destruct (Nat.eqb_spec (N.to_nat k) 0); [lia|reflexivity].
+Qed.
+
+Lemma priced_length : forall w h, length (priced w h) = length w.
+Proof. induction w as [|y w IH]; intros [|k h]; cbn [priced length]; auto. Qed.
+
+Lemma all_pay_spec u v w : forall tokens held,
+  N.to_nat (all_pay u v w tokens held)
+  = sum (length tokens) (fun e => N.to_nat (least_of (costs u v (priced w (nth e held [])) (nth e tokens [])))).
+Proof.
+  induction tokens as [|col tokens IH]; intros held; [reflexivity|].
+  cbn [all_pay length]. rewrite sum_first, N2Nat.inj_add, IH. cbn [nth]. f_equal.
+  - destruct held; reflexivity.
+  - apply sum_ext. intros e _. destruct held as [|k held]; [|reflexivity]. cbn [tl nth]. now destruct e.
 Qed.
 
 Lemma fold_min : forall l c x, x = c \/ In x l -> fold_left N.min l c <= x.
@@ -217,10 +251,13 @@ Proof.
   - rewrite combine_nth by apply seq_length. f_equal. rewrite seq_nth by lia. reflexivity.
 Qed.
 
-Theorem T16_layer : forall tokens slots tx rx bytes u v w p q, check_layer tokens slots tx rx bytes u v w p q = true ->
-  layer_bounded tokens slots tx rx bytes (Z.of_N p # q).
+Lemma cost_priced M u v w w' n b : (forall a, w a = w' a) -> cost M u v w n b = cost M u v w' n b.
+Proof. intros W. unfold cost. apply sum_ext. intros a _. now rewrite W. Qed.
+
+Theorem T16_layer : forall tokens held slots tx rx bytes u v w p q, check_layer tokens held slots tx rx bytes u v w p q = true ->
+  layer_bounded tokens held slots tx rx bytes (Z.of_N p # q).
 Proof.
-  unfold check_layer, layer_formed, nodes_of. cbn zeta. intros tokens slots tx rx bytes u v w p q H y x t P T.
+  unfold check_layer, layer_formed, nodes_of. cbn zeta. intros tokens held slots tx rx bytes u v w p q H y x t P T.
   apply andb_prop in H. destruct H as [H K]. apply andb_prop in H. destruct H as [H R].
   apply andb_prop in H. destruct H as [L L']. cbn [forallb] in L, L'.
   apply andb_prop in L. destruct L as [Ltx L]. apply andb_prop in L. destruct L as [Lrx L].
@@ -229,11 +266,13 @@ Proof.
   apply Nat.eqb_eq in Ltx, Lrx, Lu, Lv, Lw. rewrite forallb_forall in L.
   apply N.ltb_lt in R. apply N.leb_le in K.
   pose (M := length slots). fold M in P, T, Ltx, Lrx, Lu, Lv, Lw, L.
-  pose proof (T16_paid M (length tokens) (at_ u) (at_ v) (at_ w) (at_ slots) (of_expert tokens) y x
-    (fun e => N.to_nat (least_of (costs u v w (nth e tokens [])))) P) as Q.
-  assert (Q' := Q ltac:(intros e b He Hb; unfold of_expert; apply cost_listed; auto;
-    apply Nat.eqb_eq, L, nth_In; exact He)). clear Q.
-  rewrite <- (total_spec (fun col => least_of (costs u v w col))) in Q'.
+  pose proof (T16_paid M (length tokens) (at_ u) (at_ v) (at_ w) (at_ slots) (holds_ held) (of_expert tokens) y x
+    (fun e => N.to_nat (least_of (costs u v (priced w (nth e held [])) (nth e tokens [])))) P) as Q.
+  assert (Q' := Q ltac:(intros e b He Hb; unfold of_expert;
+    rewrite <- (cost_priced M (at_ u) (at_ v) (at_ (priced w (nth e held []))) _ _ b
+      (fun a => priced_spec w (nth e held []) a));
+    apply cost_listed; auto; [now rewrite priced_length|apply Nat.eqb_eq, L, nth_In; exact He])). clear Q.
+  rewrite <- all_pay_spec in Q'.
   rewrite <- (dot_spec w slots M Lw eq_refl) in Q'.
   destruct t as [tn td].
   assert (S1 : forall i, (i < M)%nat ->
@@ -246,7 +285,7 @@ Proof.
   rewrite <- (dot_spec v tx M Lv Ltx) in S1. rewrite <- (dot_spec u rx M Lu Lrx) in S2.
   set (sv := sum M (fun i => (at_ v i * sent M (length tokens) x i)%nat)) in *.
   set (su := sum M (fun i => (at_ u i * received M (length tokens) x i)%nat)) in *.
-  set (least := Jobs.total (map (fun col => least_of (costs u v w col)) tokens)) in *.
+  set (least := all_pay u v w tokens held) in *.
   rewrite N_nat_Z in S1, S2.
   assert (B : least - dot w slots <= N.of_nat sv + N.of_nat su) by lia.
   unfold Qle. cbn [Qnum Qden].

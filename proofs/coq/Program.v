@@ -76,7 +76,7 @@ Fixpoint refutes (g : N) (w : reason) (live caps ps : list N) : bool :=
       && (fullest (bits top ps) top <? least)
   | Weighs stated weights =>
       says g stated live && weighable g weights ps && by_dual caps (attach ps (heavy (table_of g weights)))
-  | Covers stated => says g stated live && by_cover [] caps (attach ps [])
+  | Covers stated => says g stated live && by_cover caps ps
   end.
 
 Lemma refutes_sound g w : forall live caps ps, refutes g w live caps ps = true -> refuted caps ps.
@@ -100,7 +100,7 @@ Proof.
       assert (X : load ps a r <= fullest (bits top ps) top); [|lia].
       apply fullest_ge; [|lia]. apply bits_sound; [now apply on_sub|]. unfold load in C. lia.
   - rewrite <- (attach_sizes ps (heavy (table_of g weights))). now apply T7_dual_sound.
-  - rewrite <- (attach_sizes ps []). eapply T7_cover_sound; eauto.
+  - now apply T7_cover_sound.
 Qed.
 
 Definition fast_common (ps : list N) : N := fold_left N.gcd ps 0.
@@ -727,7 +727,7 @@ Inductive instance :=
 | Units_between (M R : nat) (gpus : N) (tx rx : list (list N)) (near : list N) (us : list unit_) (within : frac)
 | Stages_of (n : nat) (demand : list (list N))
 | Tokens_on (counts holds spare : list N) (node : option (list N))
-| Layer_on (tokens : list (list N)) (slots tx rx : list N) (bytes : N).
+| Layer_on (tokens held : list (list N)) (slots tx rx : list N) (bytes : N).
 
 Inductive evidence :=
 | Of_jobs (w : reason)
@@ -771,7 +771,7 @@ Definition bounded (i : instance) (b : Q) : Prop :=
   | Units_between M R gpus tx rx near us within => units_bounded M R gpus tx rx near us (fst within) (snd within) b
   | Stages_of n demand => stages_bounded n demand b
   | Tokens_on counts holds spare node => split_bounded counts holds spare node b
-  | Layer_on tokens slots tx rx bytes => Layer.layer_bounded tokens slots tx rx bytes b
+  | Layer_on tokens held slots tx rx bytes => Layer.layer_bounded tokens held slots tx rx bytes b
   end.
 
 (** the solution takes [time]; of units, it moves so many bytes; of stages, their lengths add up to so many;
@@ -802,7 +802,8 @@ Definition well_formed (i : instance) : bool :=
   | Stages_of n demand => (0 <? n)%nat && shaped n n demand && same_rates demand (blanked 0 demand)
   | Tokens_on counts holds spare node =>
       negb (nothing holds) && same_gpus holds spare node && (fold_left N.lor holds 0 =? N.ones (size_of counts))
-  | Layer_on tokens slots tx rx _ => negb (nothing slots) && negb (nothing tokens) && Layer.layer_formed tokens slots tx rx
+  | Layer_on tokens held slots tx rx _ => negb (nothing slots) && negb (nothing tokens) && Layer.layer_formed tokens slots tx rx
+      && Layer.layer_formed held slots tx rx && (nothing held || (length held =? length tokens)%nat)
   end.
 
 Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
@@ -820,13 +821,13 @@ Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
   | Stages_of n demand, Of_line s k => check_line n demand s k p q
   | Tokens_on counts holds spare node, Of_slots w =>
       check_split counts holds spare node (largest_first (table counts) w) p q
-  | Layer_on tokens slots tx rx bytes, Of_node_prices u v w => Layer.check_layer tokens slots tx rx bytes u v w p q
+  | Layer_on tokens held slots tx rx bytes, Of_node_prices u v w => Layer.check_layer tokens held slots tx rx bytes u v w p q
   | _, _ => false
   end.
 
 Lemma shows_sound i e p q : shows i e p q = true -> bounded i (Z.of_N p # q).
 Proof.
-  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node|tokens slots tx rx bytes],
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node|tokens held slots tx rx bytes],
     e as [w|s k w|sends recvs|a b|a b|every_way unit a b|s k|w|u v w];
     cbn [shows bounded]; try discriminate.
   - apply T7_jobs.
@@ -922,7 +923,7 @@ Qed.
 
 Lemma reaches_sound i s v : reaches i s v = true -> attained i s (time_of v).
 Proof.
-  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node|tokens slots tx rx bytes],
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node|tokens held slots tx rx bytes],
     s as [rail|f|unit parcels rail|stages|shares];
     cbn [reaches attained]; try discriminate.
   - apply T7_assignment.

@@ -371,15 +371,16 @@ let split record _ =
 
 let layer record _ =
   List.iter (fun key -> absent record key "a layer's bound is of all plans") [ "assignment"; "flow"; "best" ];
-  let problem = fields "problem" "kind tokens slots tx rx token_bytes" "" (get "problem" record) in
+  let problem = fields "problem" "kind tokens slots tx rx token_bytes" "holds" (get "problem" record) in
   let row name from = naturals name (get name from) in
   let tokens = rows "tokens" (get "tokens" problem) in
+  let held = Option.fold ~none:[] ~some:(rows "holds") (find "holds" problem) in
   let bytes = natural "token_bytes" (get "token_bytes" problem) in
   let prices value =
     if kind_of value <> "node prices" then wrong "a witness of unknown kind";
     let w = fields "witness node prices" "kind recv send slot" "" value in
     ("node prices", Of_node_prices (row "recv" w, row "send" w, row "slot" w)) in
-  let instance = Layer_on (tokens, row "slots" problem, row "tx" problem, row "rx" problem, bytes) in
+  let instance = Layer_on (tokens, held, row "slots" problem, row "tx" problem, row "rx" problem, bytes) in
   (instance, evidence (get "witness" record) prices, None, None)
 
 (* ---------------------------------------------------------------- the claim *)

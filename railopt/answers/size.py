@@ -5,8 +5,8 @@ today, and by a bound that no policy beats.  Today traffic goes from its GPU's o
 rails alone to the same NIC of the other node, where it is passed on, and over a spine or a fat tree
 to the target's own NIC, on a hashed path (ECMP).
 
-Dead NICs are counted by the busiest port, not simulated: the time is that of the NIC, uplink or
-scale-up port that needs longest.
+Dead NICs are drawn, beside those of the busiest nodes, and planned anew.  Times of these cases are
+those of the port that needs longest; of the worst case it is simulated.
 """
 
 from __future__ import annotations
@@ -21,25 +21,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.answers.candidates import RAILS, Candidate, Dead
+from railopt.answers.dispatches import DIRECT, CarriedDispatch, Dispatches
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.dice import Dice
-from railopt.base.errors import Infeasible, InputError
+from railopt.base.errors import Infeasible, InputError, say
 from railopt.base.units import quoted
 from railopt.evidence.bounds import lower_bound, uplink_bound
-from railopt.evidence.bracket import gap_between
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
-from railopt.policies import plan as make_plan
 from railopt.policies import policy_named
-from railopt.sim.assumptions import Assumptions
-from railopt.sim.balancers import Ends
-from railopt.sim.direct import flows_between
-from railopt.sim.from_plan import flows_of_plan
-from railopt.sim.run import run_flows, simulate
 
 PLANNED = ("lpt-local", "equitable", "even-excess", "spill")
-DIRECT = "own NICs, ECMP"
+PLAN_S, LONG_S = 3e-7, 60  # CPU seconds of a plan per chunk; many
 ALIKE = Fraction(1, 100)
 """Times that differ by less are as good as each other."""
 ROUNDING = Fraction(1, 10**6)
@@ -72,7 +66,11 @@ class SizeQuestion:
 
 
 class Loss(NamedTuple):
-    """What dead NICs cost, as a share of the healthy time; None: no time is enough."""
+    """What dead NICs cost, as a share of the healthy time; None: no time is enough.
+
+    worst  simulated, of the case whose busiest port needs longest
+    mean   of the cases drawn, by their busiest ports
+    """
 
     worst: Fraction | None
     mean: Fraction | None
@@ -151,25 +149,25 @@ def size(
     chunks = [each for each in chunks if len(each)]
     if not chunks:
         raise InputError("no bytes cross between nodes: any fabric will do")
-    found = []
+    _say_long(sum(map(len, chunks)), len(candidates), asked)
+    found, work = [], Dispatches(chunks, asked.seed)
     for one in candidates:
         tell(one.name)
         try:
-            found.append(_Site(one, chunks, asked).sized())
+            found.append(_Site(one, work, asked).sized())
         except InputError as error:
             raise type(error)(f"candidate {quoted(one.name)}: {error}") from error
     return _judged(found, asked, chunks)
 
 
-class _Carried(NamedTuple):
-    """One dispatch on a fabric: seconds of its busiest port, which kind of port that is, bytes of
-    the busiest link, and how to simulate it.
-    """
-
-    time: Fraction
-    limit: str
-    link: int
-    simulated: Callable[[], Fraction]
+def _say_long(chunks: int, candidates: int, asked: SizeQuestion) -> None:
+    """Say before it begins that much is planned: by each policy, healthy and for each case."""
+    plans = candidates * 2 * (asked.cases + 2) * (len(asked.policies) + 1)
+    if (seconds := plans * chunks * PLAN_S) > LONG_S:
+        say(
+            f"size: up to {plans} plans of {chunks} chunks take up to {seconds / 60:.0f} minutes: "
+            f"fewer cases (--cases) or larger chunks (--chunk) take less"
+        )
 
 
 @dataclass(frozen=True)
@@ -177,8 +175,12 @@ class _Site:
     """A candidate with its work."""
 
     candidate: Candidate
-    chunks: list[Chunks]
+    work: Dispatches
     asked: SizeQuestion
+
+    @property
+    def chunks(self) -> list[Chunks]:
+        return self.work.chunks
 
     @property
     def today(self) -> str:
@@ -190,7 +192,7 @@ class _Site:
     def sized(self) -> Sized:
         fabric = self.fabric()
         ways = list(dict.fromkeys([*self.asked.policies, "own-nic", self.today]))
-        runs = {way: [self.carried(fabric, each, way) for each in self.chunks] for way in ways}
+        runs = {way: self.carried(fabric, way) for way in ways}
         known = {way: sum((one.time for one in run), Fraction(0)) for way, run in runs.items()}
         times = {self.today: _simulated(runs[self.today])}
         for way in sorted(ways, key=known.__getitem__):
@@ -198,7 +200,8 @@ class _Site:
                 times[way] = _simulated(runs[way])
         best = min((way for way in ways if way in times), key=times.__getitem__)
         busy = max(runs[best], key=lambda one: one.time)
-        lost, lost_today = self.losses(ways, known)
+        lost = self.losses(ways, known, times[best])
+        lost_today = self.losses([self.today], known, times[self.today])
         bounds = [self.bound(fabric, each) for each in self.chunks]
         return Sized(
             self.candidate,
@@ -213,28 +216,8 @@ class _Site:
             witness=tuple(why for _, why in bounds),
         )
 
-    def carried(self, fabric: Fabric, chunks: Chunks, way: str) -> _Carried:
-        """One dispatch under a policy, or direct from own NIC to own NIC."""
-        plan = None if way == DIRECT else make_plan(fabric, chunks, way)
-        if plan is not None and fabric.leaves is None:
-            most = max(int(plan.loads(side).max()) for side in ("send", "recv"))
-            limit = "scale-up" if plan.scaleup_time > plan.makespan else "NICs"
-            made = plan
-            return _Carried(plan.time_with_scaleup, limit, most, lambda: simulate(made).completion)
-        seed, ideal = self.asked.seed, Assumptions(scale_up="ignored")
-        if plan is not None:
-            flows = flows_of_plan(plan, ideal, seed=seed)[0]
-        else:
-            flows = flows_between(fabric, direct_ends(fabric, chunks), "ecmp", ideal, seed=seed)
-        busiest = int(np.argmax(flows.loads / np.maximum(flows.capacity, 1)))
-        limit = "NICs" if busiest < 2 * fabric.nodes * fabric.rails else "uplinks"
-        inside = Fraction(0) if plan is None else plan.scaleup_time
-        return _Carried(
-            max(flows.bound, inside),
-            "scale-up" if inside > flows.bound else limit,
-            int(flows.loads.max()),
-            lambda: max(run_flows(flows, None, fabric).completion, inside),
-        )
+    def carried(self, fabric: Fabric, way: str) -> list[CarriedDispatch]:
+        return [self.work.carried(fabric, place, way) for place in range(len(self.chunks))]
 
     def bound(self, fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
         """Seconds that no policy beats, and why: the chunks of a node on its NICs (certified), what
@@ -278,62 +261,43 @@ class _Site:
         others += [(then, nic) for nic in range(min(2, rails)) if then != first]
         return list(drawn), [((first, 0), other) for other in others]
 
-    def losses(self, ways: list[str], healthy: dict[str, Fraction]) -> list[tuple[Loss, Loss]]:
-        """What one and what two dead NICs cost, each case with the best of these ways; the same as
-        it is done today.
+    def losses(
+        self, ways: list[str], healthy: dict[str, Fraction], simulated: Fraction
+    ) -> tuple[Loss, Loss]:
+        """What one and what two dead NICs cost, each case with the best of these ways; `healthy` is
+        the busiest port's time of each way, `simulated` that of the best one.
         """
-        found = []
+        found, before = [], min(healthy[way] for way in ways)
         for count in (1, 2):
             drawn, dreaded = self.cases(count)
-            times = [self.degraded(dead, ways) for dead in (*drawn, *dreaded)]
-            for some in (ways, [self.today]):
-                shares = [_lost(some, after, healthy) for after in times]
-                known = [share for share in shares if share is not None]
-                worst = max(known) if len(known) == len(shares) else None
-                found.append(Loss(worst, _mean(shares[: len(drawn)])))
-        return [(found[0], found[2]), (found[1], found[3])]
+            cases = {dead: self.degraded(dead, ways) for dead in (*drawn, *dreaded)}
+            times = {dead: min(after.values(), default=None) for dead, after in cases.items()}
+            known = {dead: time for dead, time in times.items() if time is not None}
+            worst = None
+            if len(known) == len(times):
+                dead = max(known, key=known.__getitem__)
+                way = min(cases[dead], key=cases[dead].__getitem__)
+                worst = _lost(_simulated(self.carried(self.fabric(dead), way)), simulated)
+            mean = _mean(_lost(times[dead], before) for dead in drawn)
+            found.append(Loss(worst, mean))
+        return found[0], found[1]
 
     def degraded(self, dead: Dead, ways: list[str]) -> dict[str, Fraction]:
         """Seconds by way, where NICs are dead; a way that carries nothing then is left out."""
         fabric, found = self.fabric(dead), {}
         for way in ways:
             with suppress(Infeasible):
-                carried = [self.carried(fabric, each, way).time for each in self.chunks]
-                found[way] = sum(carried, Fraction(0))
+                found[way] = sum((one.time for one in self.carried(fabric, way)), Fraction(0))
         return found
 
 
-def _simulated(run: Iterable[_Carried]) -> Fraction:
+def _simulated(run: Iterable[CarriedDispatch]) -> Fraction:
     return sum((one.simulated() for one in run), Fraction(0))
 
 
-def _lost(
-    ways: Iterable[str], after: dict[str, Fraction], healthy: dict[str, Fraction]
-) -> Fraction | None:
-    """Share of the healthy time, both with the best of these ways, or None where none carries; 0
-    where a spare makes up for it.
-    """
-    times = [after[way] for way in ways if way in after]
-    if not times:
-        return None
-    return max(
-        Fraction(0), gap_between(min(times), min(healthy[way] for way in ways)) or Fraction(0)
-    )
-
-
-def direct_ends(fabric: Fabric, chunks: Chunks) -> Ends:
-    """One flow per pair of GPUs, from NIC to NIC of their own, or the next that lives there."""
-    alive = np.ones_like(fabric.tx)
-    sending = make_plan(replace(fabric, rx=alive), chunks, "own-nic").rail.astype(np.int64)
-    receiving = make_plan(replace(fabric, tx=alive), chunks, "pxn").rail.astype(np.int64)
-    _, head, flow = np.unique(chunks.flow, return_index=True, return_inverse=True)
-    bytes_ = np.zeros(len(head), np.int64)
-    np.add.at(bytes_, flow, chunks.size)
-    going, coming = (
-        node[head].astype(np.int64) * fabric.rails + rail[head]
-        for node, rail in ((chunks.src, sending), (chunks.dst, receiving))
-    )
-    return Ends(going, coming, bytes_)
+def _lost(time: Fraction | None, healthy: Fraction) -> Fraction | None:
+    """Share of the healthy time, None where no time is enough; 0 where a spare makes up for it."""
+    return None if time is None else max(Fraction(0), time / healthy - 1)
 
 
 def _mean(shares: Iterable[Fraction | None]) -> Fraction | None:

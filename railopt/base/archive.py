@@ -33,6 +33,7 @@ MAX_MEMBERS = 64
 MAX_UNPACKED = 1 << 28
 MAX_DICTIONARY = 1 << 26
 MAX_DIRECTORY = 1 << 16  # bytes of the zip's list of members
+MAX_TEXT = 1 << 20
 
 _DAMAGED = (
     zipfile.BadZipFile,
@@ -104,11 +105,11 @@ class Archive:
                 f"{dictionary} bytes, at most {MAX_DICTIONARY} are given"
             )
 
-    def text(self, name: str, limit: int = 1 << 20) -> str:
-        """A member of at most `limit` bytes as text."""
-        member = self._zip.getinfo(name)
-        if member.file_size > limit:
-            raise FormatError(f"{self.path}: {name} has {member.file_size} bytes, at most {limit}")
+    def text(self, name: str) -> str:
+        """A member of at most `MAX_TEXT` bytes as text."""
+        size = self._zip.getinfo(name).file_size
+        if size > MAX_TEXT:
+            raise FormatError(f"{self.path}: {name} has {size} bytes, at most {MAX_TEXT}")
         return self._zip.read(name).decode("utf-8")
 
     def array(self, name: str) -> npt.NDArray[Any]:

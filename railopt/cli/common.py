@@ -241,6 +241,15 @@ def by_dispatch(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"dispatches": [{"dispatch": name, **each} for name, each in found.items()]}
 
 
+def add_merge_ranks(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """--merge-ranks."""
+    parser.add_argument(
+        "--merge-ranks",
+        action="store_true",
+        help="join consecutive source ranks until one per GPU is left",
+    )
+
+
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """--format, --json and --force."""
     add_format_arguments(parser)

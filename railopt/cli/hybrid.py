@@ -64,7 +64,7 @@ def _is_trace(name: str | None) -> bool:
 
 IDLE = (
     common.Idle("sizes simulate figure weights", beside=[_of_trace]),
-    common.Idle("model top_k steps compression", beside=[_of_spec]),
+    common.Idle("model top_k steps compression merge_ranks", beside=[_of_spec]),
     common.Idle("width title", without=["figure"]),
     common.Idle("force", without=["figure", "export"]),
     common.Idle("policy chunk", without=["export"]),
@@ -99,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     recorded.add_argument(
         "--top-k", type=common.positive, help="experts per token, for .pt and .npy"
     )
+    common.add_merge_ranks(recorded)
     recorded.add_argument(
         "--steps", type=common.positive, help="last steps to score, at most (default 4)"
     )
@@ -166,7 +167,9 @@ def _run_trace(args: argparse.Namespace) -> int:
     steps = {} if args.steps is None else {"steps": args.steps}
     question = FollowQuestion(args.model, compression, **steps)
     fabric = common.fabric_from(args)
-    trace = trace_from(args.spec, ranks=fabric.nodes * fabric.gpus, top_k=args.top_k)
+    ranks = fabric.nodes * fabric.gpus
+    trace = trace_from(args.spec, ranks=ranks, top_k=args.top_k)
+    trace = trace.merged(ranks) if args.merge_ranks else trace
     found = follow(trace, fabric, question, tell=stage)
     if args.export:
         _export_trace(args, found)

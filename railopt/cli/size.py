@@ -26,7 +26,8 @@ EPILOG = """examples:
 
 "best" is simulated with the best planned policy; "today" as it is done today: from own NICs, over
 a spine or a fat tree to own NICs with ECMP.  No policy is faster than "bound".  "1 dead %" is what
-the worst dead NIC costs when it is planned anew (--wide: on average, too, and without planning).
+the worst dead NIC costs when it is planned anew, simulated; of --cases drawn and the busiest nodes.
+--wide: on average, by the busiest ports of the cases drawn; the worst, as it is done today.
 "front": no other candidate is as fast for less.  Verdicts: "no policy" makes it as fast as the
 fastest; "wasted": scale-up or experts are the limit, and a cheaper one is as good; "too slow": no
 policy is over within --within.  Exit code 2 if that is all of them.

@@ -65,11 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
     parser.add_argument("--top-k", type=common.positive, help="experts per token, for .pt and .npy")
+    common.add_merge_ranks(parser)
     parser.add_argument("--figure", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
     parser.add_argument(
         "--certificate",
         metavar="DIR",
-        help="save the last line's bounds, one per layer, step and direction, for check",
+        help="save all bounds, one per kind, step, layer and direction, for check",
     )
     common.add_figure_arguments(parser)
     common.add_output_arguments(parser)
@@ -93,7 +94,9 @@ def run(args: argparse.Namespace) -> int:
         model=args.model,
     )
     fabric = common.fabric_from(args)
-    trace = trace_from(args.trace, ranks=fabric.nodes * fabric.gpus, top_k=args.top_k)
+    ranks = fabric.nodes * fabric.gpus
+    trace = trace_from(args.trace, ranks=ranks, top_k=args.top_k)
+    trace = trace.merged(ranks) if args.merge_ranks else trace
     found = weigh(trace, fabric, question, tell=stage)
     if not args.order and len(found.rows) <= len(MECHANISMS):
         common.note("stages are left out: schedules need as many NICs for each GPU, near it")
@@ -112,8 +115,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _save_certificates(found: Weighed, folder: Path, *, force: bool) -> None:
-    """The bounds on any placement, each checked before it is saved."""
-    made = {name: each for bound in found.witness for name, each in bound.certificates().items()}
+    """All bounds, each checked before it is saved."""
+    made = found.certificates()
     folder.mkdir(parents=True, exist_ok=True)
     for name, certificate in made.items():
         certificate.require().save(folder / name, force=force)
@@ -132,7 +135,12 @@ def _rows(found: Weighed) -> list[list[str | Quantity]]:
     """A row per mechanism, and what nothing beats."""
     rows = [_cells(row, before, found.each_alone) for row, before in found.beside()]
     least = [_time(found.exchange_bound_ps), "", "", _time(found.iteration_bound_ps), ""]
-    return [*rows, ["nothing beats", "any placement in the slots", *least]]
+    together = ["best found", "any placement, each step's own; NICs alone", _time(found.found_ps)]
+    return [
+        *rows,
+        [*together, "", "", "", ""],
+        ["nothing beats", "any placement in the slots", *least],
+    ]
 
 
 def _cells(row: Worth, before: Worth, alone: bool) -> list[str | Quantity]:
@@ -144,7 +152,7 @@ def _cells(row: Worth, before: Worth, alone: bool) -> list[str | Quantity]:
         row.how(before),
         _time(row.exchange_ps),
         "" if first else _gain(before.exchange_ps, row.exchange_ps),
-        "" if row.bound_ps is None else _time(row.bound_ps),
+        _time(row.bound_ps),
         _time(row.iteration_ps),
         "" if first else _gain(before.iteration_ps, row.iteration_ps),
     ]

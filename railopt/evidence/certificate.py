@@ -19,7 +19,8 @@ As canonical JSON (sorted keys, no spaces), version 2:
                  GPU], ...], "spare": [slots of a GPU, ...]}, and "node": [node of a GPU, ...]
                  where copies stay on nodes that hold their expert; bounds in tokens
                 {"kind": "layer", "tokens": [[of each node], ...], of each expert, "slots": [...],
-                 "tx": [...], "rx": [...], of each node, "token_bytes": b}
+                 "tx": [...], "rx": [...], of each node, "token_bytes": b}, perhaps "holds": [[0 or
+                 1 of each node], ...], of each expert: copies there already, beside the slots
                 {"kind": "leaves", "tx": [[...]], "rx": [[...]], "leaf": {"nodes": m, "rails": r,
                  "uplinks": u, "rate": v}, "chunks": {...}}
                 and, but beside a plan, perhaps "traffic": hex, the digest of the `Traffic` between
@@ -209,14 +210,6 @@ class Certificate:
         if known != self.bound:
             return Status.OPEN
         return Status.KNOWN if self.claimed_by is None else Status.CLAIMED
-
-    @property
-    def bracket(self) -> Bracket:
-        """What is known of the optimum, if it holds: a false certificate may have none, and then
-        this is an InputError.
-        """
-        known = self.value if self.best is None else self.best
-        return Bracket(known, self.bound, self.optimum, self.witness, self.claimed_by or "")
 
     @property
     def traffic(self) -> str | None:

@@ -3,8 +3,8 @@
 Another collective takes a rate of every NIC, `[node, rail]` in bytes per second.  What it leaves is
 a fabric like any other, so plans, bounds, certificates and simulations know nothing of it.
 
-Beside another plan that fabric is only a way to a good plan: its rates are the other's bytes over
-T, before which no plan and it are both done (`both_bound`).  A plan that is done within T on what
+Where the other collective is a plan, it counts as taking its bytes over T of each NIC, T being a
+time before which no plan and it are both done (`both_bound`).  A plan that is done within T on what
 is left, S <= (tx - b/T) T, ends with the other one within T, S + b <= tx T; nothing beats it.
 """
 
@@ -90,8 +90,8 @@ def _reduce(text: str, fabric: Fabric) -> Background:
 def beside(
     fabric: Fabric, other: Plan, chunks: Chunks, policy: Callable[[Fabric, Chunks], Plan]
 ) -> Plan:
-    """A plan of these chunks on the fabric, made for what another plan leaves of it; of a NIC that
-    is busy all the time that is a SHARE, so that chunks without another rail can wait for it.
+    """A plan of these chunks on the fabric, made for what another plan leaves of it.  A NIC that is
+    busy all the time keeps one part in SHARE of its rate: chunks without another rail wait for it.
     """
     load = rates_of(fabric, other, chunks)
     tx, rx = (

@@ -253,7 +253,7 @@ class Chunks(Value):
 
     @classmethod
     def from_columns(cls, nodes: int, gpus: int, columns: Mapping[str, Array]) -> Chunks:
-        """The way back from `columns`."""
+        """The inverse of `columns`."""
         gpus = whole_number(gpus, "gpus", 1, INT64_MAX)
         packed = columns.get("targets")
         targets = None
@@ -283,8 +283,8 @@ class Chunks(Value):
 
 
 def check_count(flows: int, count: int, bytes_: int) -> None:
-    """Refuse `count` chunks of so many flows with so many bytes in all, where they are too many;
-    say what they take where that is much.
+    """Refuse `count` chunks where they are too many; say how much memory they take where that is
+    much.
     """
     if count <= MAX_CHUNKS:
         if count * CHUNK_BYTES > MUCH:

@@ -1,4 +1,4 @@
-"""The fabric: M nodes with G GPUs and N NICs each; NIC n of every node hangs on rail switch n.
+"""The fabric: M nodes with G GPUs and N NICs each; NIC n of every node is on rail switch n.
 
 Rates are integers of bytes per second, `[node, rail]`, one matrix per direction; 0 is a dead NIC.
 GPU ids are `node * gpus + local index` everywhere.
@@ -32,7 +32,6 @@ from railopt.base.arrays import (
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.base.units import (
     INT64_MAX,
-    PS_PER_S,
     parse_fraction,
     parse_integer,
     parse_rate,
@@ -183,8 +182,8 @@ class Fabric(Value):
         spine: Spine | None = None,
         inside: Inside | None = None,
     ) -> Fabric:
-        """A healthy fabric: every NIC sends and receives at `link`; `gpus` a node defaults to
-        `rails`.
+        """A healthy fabric: every NIC sends and receives at `link`; there are `rails` GPUs per
+        node, unless `gpus` says how many.
         """
         nodes = whole_number(nodes, "nodes", 1, MAX_NODES)
         rails = whole_number(rails, "rails", 1, MAX_RAILS)
@@ -403,7 +402,7 @@ class Fabric(Value):
 
     @classmethod
     def from_topo(cls, text: str, name: str = "topology") -> Fabric:
-        """A two-tier htsim topology, one leaf a rail; a path up and down one leaf is two of its
+        """A two-tier htsim topology, one leaf per rail; a path up and down one leaf is two of its
         hops.
         """
         found = parse_topo(text, name)
@@ -420,7 +419,7 @@ class Fabric(Value):
 
     def to_topo(self) -> str:
         """As an htsim `.topo`, which knows one rate in whole Gb/s, uplinks as fast as the NICs, and
-        half of the latency a hop in whole nanoseconds; other switches and NICs are refused.  What
+        half of the latency per hop in whole nanoseconds; other switches and NICs are refused.  What
         is inside nodes is no part of it.
 
         Without a spine the file gets as many uplinks as nodes: htsim has no leaf without them.
@@ -505,14 +504,9 @@ class Fabric(Value):
         text = self.to_topo() if Path(path).suffix.lower() == ".topo" else self.to_toml()
         write_atomic(path, text, force=force)
 
-    @property
-    def latency(self) -> Fraction:
-        """One-way latency in seconds."""
-        return Fraction(self.latency_ps, PS_PER_S)
-
 
 class Described(NamedTuple):
-    """A fabric, and in words what its description did not say or left to be found."""
+    """A fabric, and in words what was assumed where its description is silent."""
 
     fabric: Fabric
     assumed: tuple[str, ...]
@@ -530,7 +524,7 @@ DEFAULTS = {
 
 
 def unsaid(said: Iterable[str]) -> tuple[str, ...]:
-    """In words, what a description assumes that names only the keys `said`."""
+    """In words, what is assumed where a description has only the keys `said`."""
     return tuple(
         f"{key} is not given: {text} assumed" for key, text in DEFAULTS.items() if key not in said
     )

@@ -1,4 +1,4 @@
-"""The inside of a node: which GPUs a NIC hangs on, and how fast bytes go from GPU to GPU.
+"""The inside of a node: which GPUs each NIC is near, and how fast bytes go from GPU to GPU.
 
 A GPU puts its bytes on a NIC that it is *near* by itself.  For any other NIC they are *staged*:
 moved over scale-up (NVLink, xGMI, PCIe) to the NIC's *owner*, the first GPU that is near it.  Far
@@ -40,7 +40,7 @@ class Inside(Value):
            port limits it (a crossbar such as NVSwitch)
     far    bytes per second that a GPU would get through a NIC that it is not near, alone; None
            where it was not measured.  `far_together`: the same of a near and a far NIC, each, when
-           both are used at once.  Known, shown and saved, and why no plan uses a far NIC directly
+           both are used at once.  Shown and saved; no plan uses a far NIC directly
     planes so many rails in a row are planes of one NIC: networks that nothing joins.  Known, saved
            and said to NCCL; for a plan they are rails
     """
@@ -79,11 +79,6 @@ class Inside(Value):
                 f"planes = {self.planes} of {rails} rails: expected NICs of as many planes each, "
                 f"all near the same GPUs"
             )
-
-    @cached_property
-    def in_line(self) -> bool:
-        """Whether GPU r is near rail r, for every r that is both."""
-        return bool(self.near.diagonal().all())
 
     @cached_property
     def owner(self) -> Ints:

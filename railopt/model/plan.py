@@ -330,8 +330,8 @@ class Plan(Value):
         return ""
 
     def to_cm(self) -> str:
-        """As an htsim `.cm`: one connection a chunk between the NICs of its rail, a barrier between
-        stages.
+        """As an htsim `.cm`: one connection per chunk between the NICs of its rail, a barrier
+        between stages.
         """
         nodes, chunks = self.fabric.nodes, self.chunks
         check_connections(chunks.size)
@@ -383,7 +383,7 @@ def _named(fabric: Fabric, names: Any) -> Fabric:
 
 
 def _slowest(loads: Ints, rates: Ints, side: str) -> tuple[Fraction, Bottleneck]:
-    """The NIC with the largest load / rate, compared exactly: one candidate a distinct rate, the
+    """The NIC with the largest load / rate, compared exactly: one candidate per distinct rate, the
     first with the largest load.
     """
     load, rate = loads.reshape(-1), rates.reshape(-1)

@@ -2,7 +2,7 @@
 
     routing    experts of lognormal popularity
     megatron   the eight workloads W0 to W7 of Megatron's benchmark of token imbalance
-    maxvio     lognormal popularity whose most popular expert lies so far above the mean
+    maxvio     lognormal popularity whose most popular expert is a given factor above the mean
     drift      lognormal popularity that changes from step to step
 
 Experts lie on the GPUs in order.  A seed and a step always give the same tokens, for any cut of
@@ -59,9 +59,7 @@ def count_gpus(fabric: Fabric) -> int:
 
 
 def row_blocks(rows: int, columns: int) -> Iterator[slice]:
-    """The rows of a matrix, some at a time: what is computed of them on the way takes little
-    memory.
-    """
+    """The rows of a matrix in blocks, so that what is computed from them takes little memory."""
     step = max(1, BLOCK // columns)
     return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
 
@@ -261,7 +259,8 @@ class Megatron(Routed):
         3  hot experts, every second one          7  every fourth step is a burst: two of four
            (half of them)                            tokens choose hot experts, else all alike
 
-    1 and 2 have one set there too: which GPU owns hot experts is a matter of the placement.
+    In the benchmark, too, 1 and 2 have the same hot experts: the placement decides which GPU is
+    hot.
     """
 
     w: int = 0
@@ -394,8 +393,8 @@ def _at_most(numbers: list[int], most: int) -> list[int]:
 
 @lru_cache(8)
 def _way(seed: int, experts: int, drift: float) -> list[tuple[int, Floats]]:
-    """(step, x) that a drift was last asked for, and of step 0: the next step needs no walk from
-    there.
+    """(step, x) of the step that was asked for last, and of step 0: a later step is drawn from the
+    former.
     """
     start = 0, Dice(seed, Drift.name, "popularity").normal(experts)
     return [start, start]

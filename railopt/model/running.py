@@ -7,7 +7,7 @@
 
 From a GPU to another counts the larger of all Sends and all Recvs: where lines of one side are
 missing, that is the other side's.  A rank without a file is refused, and so are a Send and its Recv
-of other sizes.
+of different sizes.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@ need it.
 
 A token of GPU g whose experts lie on several GPUs goes to every other node that has one of them:
 
-    "node"   once a node, with the set of GPUs there that need it (de-duplicated)
-    "gpu"    once a GPU that needs it
-    None     once an expert
+    "node"   once per node, with the set of GPUs there that need it (de-duplicated)
+    "gpu"    once per GPU that needs it
+    None     once per expert
 
 Tokens of one source, node and set are alike, so a row counts them; `chunks` cuts rows at whole
 tokens into units.
 
-The way back (combine) is the same picture with every arrow turned round.  Each GPU of the set moves
+The combine sends the same tokens back.  Each GPU of the set moves
 its partial sum, `token_bytes` of the output's type, to the GPU at the NIC, which adds them up; one
 sum crosses the rail, and moves on to the token's GPU where that one is not near the NIC.  A combine
 is therefore planned as the dispatch `way_back` on the fabric `turned`, on which NICs send at the
@@ -49,12 +49,13 @@ _BITS = 62  # of a word of targets, and of a key
 
 @dataclass(frozen=True, eq=False)
 class Tokens(Value):
-    """Tokens between `nodes` nodes of `gpus` GPUs each, one row a (source GPU, node, set of GPUs).
+    """Tokens between `nodes` nodes of `gpus` GPUs each, one row per source GPU, node and
+    set of GPUs.
 
     token_bytes   bytes of one token
     src_gpu       int32 [rows], GPU ids (node * gpus + local index)
     dst           int32 [rows], node indices, never the source's own
-    number        int64 [rows], how many tokens there are alike
+    number        int64 [rows], how many tokens there are of this kind
     targets       bool [rows, gpus]: the GPUs of node dst that need them
     """
 
@@ -182,7 +183,7 @@ def _sent(
     fabric: Fabric, source: Int32s, target: Int32s, dedup: str | None
 ) -> tuple[Ints, list[Ints]]:
     """What is sent, token by token: (source GPU * nodes + node, int64 [sent]; the set of GPUs there
-    as bits, a list of int64 [sent], _BITS GPUs a word).
+    as bits, a list of int64 [sent], _BITS GPUs per word).
     """
     target = np.sort(target, axis=1)
     node = target // fabric.gpus

@@ -177,8 +177,8 @@ class Traffic(Value):
 
     @classmethod
     def read_sized(cls, path: str | os.PathLike[str], nodes: int, gpus: int) -> Traffic:
-        """Read a file for `nodes` nodes, of as many GPUs as it says itself; `gpus` a node where it
-        does not (`.cm`, or a CSV in long form).
+        """Read a file for `nodes` nodes, of as many GPUs as it says itself; `gpus` per node where
+        it does not (`.cm`, or a CSV in long form).
         """
         if Path(path).suffix.lower() == ".npz" and not _is_numpys(path):
             return cls._read_own(path)

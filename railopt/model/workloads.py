@@ -9,7 +9,7 @@
     fast-zipf, fast-random, prophet,           as papers publish them (`railopt.model.published`)
     rails-sparse
     routing, megatron, maxvio, drift           the same token by token, so that a token is sent once
-                                               a node (`railopt.model.routed`): units, where the
+                                               per node (`railopt.model.routed`): units, where the
                                                others are traffic
 
 All but those of papers are railopt's own.  A seed always gives the same bytes
@@ -56,7 +56,7 @@ _MAX_SHARE = 1 << 61
 
 
 def _traffic(fabric: Fabric, matrix: Ints) -> Traffic:
-    """The matrix, which the caller has made and gives away, as traffic; no GPU sends to itself."""
+    """The matrix as traffic, not copied: the caller uses it no more.  No GPU sends to itself."""
     np.fill_diagonal(matrix, 0)
     matrix.flags.writeable = False  # so that it is not copied
     return Traffic.from_matrix(matrix, fabric)
@@ -332,7 +332,7 @@ def _known(name: str) -> dict[str, Any]:
 
 
 def _read(text: str) -> int | float | str:
-    """A number that a spec gives; as text what is none."""
+    """A value of a spec: a number where it is one, else text."""
     try:
         number = parse_number(text)
     except InputError:
@@ -452,5 +452,5 @@ def _is_trace(path: str, plain: int) -> bool:
 
 
 def is_file(text: str) -> bool:
-    """Whether something lies under this name; what can't be a name is none."""
+    """Whether a file has this name; False for what can't be one."""
     return os.path.exists(text)

@@ -20,7 +20,7 @@ from railopt.model.traffic import Traffic
 from railopt.moe.placement.naming import fabric_costs
 from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.planners import Placed, PlacementProblem, cheapest, layer_terms, place
-from railopt.moe.routing.dispatch import split
+from railopt.moe.routing.dispatch import flows
 from railopt.policies import plan
 
 AIMS = ("gpu", "link", "time")
@@ -90,7 +90,7 @@ def busiest(
     """Bytes of the busiest NIC, sent or received, when tokens int [source GPU, expert] go evenly to
     the holders of one layer's (holds, home).
     """
-    flow = split(tokens, *placed, gpus, "even").sum(axis=1) * links.token_bytes
+    flow = flows(tokens, *placed, gpus, "even") * links.token_bytes
     np.fill_diagonal(flow, 0)
     made = rail_plan(links.fabric, Traffic(flow, links.fabric.nodes), policy, links.chunk)
     return 0 if made is None else int(max(made.send.max(), made.recv.max()))

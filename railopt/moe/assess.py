@@ -13,13 +13,14 @@ import numpy as np
 
 from railopt.base.arrays import Bools, Floats, Int32s, Ints, whole_number
 from railopt.base.errors import InputError
+from railopt.model.traffic import Traffic
 from railopt.moe.aim import RailLinks, rail_plan
 from railopt.moe.iteration.timeline import IterationTimeline, timeline
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.placement import Placement, slot_gpus
 from railopt.moe.placement.prophet import measure
 from railopt.moe.presets import Preset, preset
-from railopt.moe.routing.dispatch import dispatch, gpu_loads, split
+from railopt.moe.routing.dispatch import flows, gpu_loads
 from railopt.moe.routing.trace import MAX_EXPERTS, MAX_WIDTH, Trace
 
 RAIL_POLICIES = ("own-nic", "pxn", "lpt", "equitable", "even-excess", "spill")
@@ -171,16 +172,17 @@ def assess(
     """What a placement does to the links and the time of one recorded step; copies that `previous`
     has need no transfer.
     """
-    when = int(trace.iterations[row])
+    trace.expect(ranks=placement.devices, experts=placement.experts)
     terms, internode = [], 0
     busy = dict.fromkeys(RAIL_POLICIES, (0, Fraction(0)))
-    for column, layer in enumerate(trace.layers.tolist()):
+    for column in range(len(trace.layers)):
         counts = trace.counts[row, column].astype(np.int64)
         holds, home = placement.holds[column], placement.home[column]
-        shares = split(counts, holds, home, placement.gpus, rule)
+        flow = flows(counts, holds, home, placement.gpus, rule)
         there = None if previous is None else previous.holds[column]
-        terms.append(measure(model, shares, holds, home=home, have=there))
-        traffic = dispatch(trace, placement, when, layer, token_bytes=links.token_bytes, rule=rule)
+        terms.append(measure(model, flow, counts, holds, home=home, have=there))
+        np.fill_diagonal(flow, 0)
+        traffic = Traffic(flow * links.token_bytes, placement.nodes)
         internode += int(traffic.node_matrix.sum())
         for name in busy:
             made = rail_plan(links.fabric, traffic, name, links.chunk)

@@ -11,8 +11,10 @@ S_e that hold expert e, at most K_B experts on B) has
            - sum_B w_B K_B
 
 because b, the cheapest holder of e, is in S_e, and every other node either holds e, which costs its
-slot, or sends its tokens for e.  Any prices give a true bound, so they are the witness: integers,
-checked by adding up.  Good ones are the dual of a linear program, found in floats.
+slot, or sends its tokens for e.  Copies that are there already need no slot: for such e and A, w_A
+is 0.  Any prices give a true bound, so they are the witness: integers, checked by adding up.  Good
+ones are the dual of a linear program, found in floats; its other half says where experts would best
+be, from which `together` starts.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from railopt.evidence.certificate import Certificate
 from railopt.model.fabric import Fabric
 
 FINE = 1 << 20  # prices are whole multiples of 1/FINE of the largest
-MOST_PAIRS = 1 << 18  # (node, expert, node) of one linear program: beyond, prices are even
+MOST_CELLS = 1 << 13  # (node, expert) of one linear program: beyond, prices are even
 
 
 class NodePrices(NamedTuple):
@@ -40,14 +42,24 @@ class NodePrices(NamedTuple):
     slot: Ints
 
 
+class Relaxed(NamedTuple):
+    """What the linear program says: prices, and float64 [node, expert], how much of an expert a
+    node would best hold.
+    """
+
+    prices: NodePrices
+    held: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class Demand:
     """One layer's tokens and the nodes that serve them.
 
     tokens       int64 [node, expert]: tokens of the node's GPUs
-    slots        int64 [node]: experts that the node's GPUs can hold together
+    slots        int64 [node]: experts that the node's GPUs can hold together, beside `holds`
     tx, rx       int64 [node]: bytes per second of all its NICs
     token_bytes  of one token
+    holds        bool [node, expert]: copies that are there already (None: none)
     """
 
     tokens: Ints = field(repr=False)
@@ -55,6 +67,7 @@ class Demand:
     tx: Ints
     rx: Ints
     token_bytes: int
+    holds: Bools | None = field(repr=False, default=None)
 
     def __post_init__(self) -> None:
         for name, axes in (("tokens", 2), ("slots", 1), ("tx", 1), ("rx", 1)):
@@ -64,73 +77,98 @@ class Demand:
             raise InputError(f"slots, tx and rx: expected {nodes} numbers each, one per node")
         if min(each.min() for each in (self.tokens, self.slots, self.tx, self.rx)) < 0:
             raise InputError("tokens, slots and rates can't be negative")
-        if int(self.slots.sum()) < experts:
-            raise InputError(f"{int(self.slots.sum())} slots can't hold {experts} experts")
+        if self.holds is not None and self.holds.shape != (nodes, experts):
+            raise InputError(f"holds: expected [{nodes}, {experts}], one per node and expert")
+        unheld = experts - int(self.held.any(axis=0).sum())
+        if int(self.slots.sum()) < unheld:
+            raise InputError(f"{int(self.slots.sum())} slots can't hold {unheld} experts")
 
     @classmethod
     def of(cls, fabric: Fabric, counts: Ints, slots_per_gpu: int, token_bytes: int) -> Demand:
-        """From counts int [source GPU, expert], one rank per GPU."""
+        """From counts int [source GPU, expert], one rank per GPU: any placement in the slots."""
         tokens = counts.reshape(fabric.nodes, fabric.gpus, -1).sum(axis=1, dtype=np.int64)
         slots = np.full(fabric.nodes, fabric.gpus * slots_per_gpu, np.int64)
         return cls(tokens, slots, fabric.tx.sum(axis=1), fabric.rx.sum(axis=1), token_bytes)
 
-    def bound(self, prices: NodePrices, holds: Bools | None = None) -> Fraction:
-        """Seconds that no placement beats, by these prices; with holds bool [node, expert], that
-        no split over these copies beats.
-        """
+    def holding(self, holds: Bools, free: Ints) -> Demand:
+        """With copies bool [GPU, expert] that stay, and slots int [GPU] free beside them."""
+        nodes, experts = self.tokens.shape
+        there = np.asarray(holds.reshape(nodes, -1, experts).any(axis=1))
+        return replace(self, holds=there, slots=free.reshape(nodes, -1).sum(axis=1))
+
+    @property
+    def held(self) -> Bools:
+        """`holds`, none where it is None."""
+        return np.zeros(self.tokens.shape, np.bool_) if self.holds is None else self.holds
+
+    def bound(self, prices: NodePrices) -> Fraction:
+        """Seconds that no placement and no split beat, by these prices."""
         recv, send, slot = (each.tolist() for each in prices)
-        capacity = sum(
-            u * int(rx) + v * int(tx)
-            for u, v, rx, tx in zip(recv, send, self.rx, self.tx, strict=True)
-        )
+        pairs = zip(recv, send, self.rx.tolist(), self.tx.tolist(), strict=True)
+        capacity = sum(u * rx + v * tx for u, v, rx, tx in pairs)
         if not capacity or min(map(min, prices)) < 0:
             raise InputError("prices: expected none negative, and one that is not zero")
-        if holds is None:
-            paid = self._any_placement(prices) - sum(
-                w * int(slots) for w, slots in zip(slot, self.slots, strict=True)
-            )
-        else:
-            paid = self._given(prices, holds)
-        return max(Fraction(0), Fraction(paid * self.token_bytes, capacity))
+        slots = sum(w * each for w, each in zip(slot, self.slots.tolist(), strict=True))
+        return max(Fraction(0), Fraction((self._paid(prices) - slots) * self.token_bytes, capacity))
 
-    def _any_placement(self, prices: NodePrices) -> int:
-        """The sum over experts of the cheapest way to hold each, in Python's integers."""
-        recv, send, slot = (each.astype(object) for each in prices)
-        tokens = self.tokens.astype(object)
+    def _paid(self, prices: NodePrices) -> int:
+        """The sum over experts of the cheapest way to hold each; in Python's integers where 64 bits
+        might be too few.
+        """
+        sent = int(self.tokens.max()) * (int(prices.recv.max()) + int(prices.send.max()))
+        most = max(sent, self.tokens.size * int(prices.slot.max()))
+        kind = np.int64 if most < 1 << 62 else object
+        recv, send, price = (each.astype(kind) for each in prices)
+        tokens, slot = self.tokens.astype(kind), np.where(self.held, 0, price[:, None])
         every = []
         for b in range(len(recv)):
-            each = np.minimum(slot[:, None], tokens * (send + recv[b])[:, None])
+            each = np.minimum(slot, tokens * (send + recv[b])[:, None])
             every.append(slot[b] + each.sum(axis=0) - each[b])
         return int(np.min(every, axis=0).sum())
 
-    def _given(self, prices: NodePrices, holds: Bools) -> int:
-        recv, send = (each.astype(object) for each in prices[:2])
-        cheapest = np.array([recv[held].min() for held in holds.T], object)
-        away = np.where(holds, 0, self.tokens).astype(object)
-        return int((away * (send[:, None] + cheapest[None, :])).sum())
-
-    def prices(self, holds: Bools | None = None) -> NodePrices:
-        """Good prices: the dual of the linear program of `bound`."""
-        nodes, experts = self.tokens.shape
-        none = np.zeros(nodes, np.int64)
-        if nodes * nodes * experts > MOST_PAIRS or not self.tokens.any():
-            return NodePrices(none + 1, none + 1, none)
-        found = _dual(self, holds)
+    def relaxed(self) -> Relaxed:
+        """Good prices, and where experts would best be if parts of them could be held."""
+        one = np.ones(len(self.slots), np.int64)
+        even = Relaxed(
+            self.fitted(NodePrices(one, one, 0 * one)), self.tokens / max(1, self.tokens.max())
+        )
+        if self.tokens.size > MOST_CELLS or not self.tokens.any():
+            return even
+        found = _solved(self)
         largest = 0.0 if found is None else max(found[0].max(), found[1].max())
         if found is None or largest <= 0:
-            return NodePrices(none + 1, none + 1, none)
-        return NodePrices(
-            *(np.rint(np.maximum(each, 0) * (FINE / largest)).astype(np.int64) for each in found)
+            return even
+        *dual, held = found
+        whole = (np.rint(np.maximum(each, 0) * (FINE / largest)).astype(np.int64) for each in dual)
+        return Relaxed(self.fitted(NodePrices(*whole)), held)
+
+    def fitted(self, prices: NodePrices) -> NodePrices:
+        """The same with a price beyond reach for slots of nodes that have none free."""
+        most = int(self.tokens.sum(axis=0).max()) * (
+            int(prices.recv.max()) + int(prices.send.max())
         )
+        slot = np.where(self.slots > 0, prices.slot, min(most, 1 << 61))
+        return prices._replace(slot=slot.astype(np.int64))
+
+    def prices(self) -> NodePrices:
+        """Good prices."""
+        return self.relaxed().prices
+
+    def best(self) -> tuple[Fraction, NodePrices]:
+        """The bound by good prices, and these."""
+        prices = self.prices()
+        return self.bound(prices), prices
 
     def certificate(self, prices: NodePrices) -> Certificate:
-        """The bound on any placement by these prices, for `railopt check`."""
+        """The bound by these prices, for `railopt check`."""
         problem = {
             "kind": "layer",
             "tokens": self.tokens.T.tolist(),
             **{name: getattr(self, name).tolist() for name in ("slots", "tx", "rx")},
             "token_bytes": self.token_bytes,
         }
+        if self.holds is not None:
+            problem["holds"] = self.holds.T.astype(int).tolist()
         named = {name: each.tolist() for name, each in prices._asdict().items()}
         return Certificate(problem, self.bound(prices), {"kind": "node prices", **named})
 
@@ -139,82 +177,73 @@ class Demand:
         """The combine: what a node sent it receives, so its rates change places."""
         return replace(self, tx=self.rx, rx=self.tx)
 
-    def best(self, holds: Bools | None = None) -> tuple[Fraction, NodePrices]:
-        """The bound by good prices, and these."""
-        prices = self.prices(holds)
-        return self.bound(prices, holds), prices
 
+def _solved(demand: Demand) -> tuple[Floats, Floats, Floats, Floats] | None:
+    """Prices of receiving, sending and slots, float64 [node] each, and y float64 [node, expert], at
+    an optimum of the program
 
-def _dual(demand: Demand, holds: Bools | None) -> tuple[Floats, Floats, Floats] | None:
-    """Prices of receiving, sending and slots, float64 [node] each, at an optimum of the program
+        least T: sum_e n[A, e] (1 - z[A, e]) <= T tx_A;   sum_e r[B, e] <= T rx_B
+                 sum_B r[B, e] = sum_A n[A, e] (1 - z[A, e]);   z <= y
+                 r[B, e] <= (tokens of e elsewhere) y[B, e];   sum_e y[B, e] <= K_B;   0 <= y <= 1
+                 sum_B y[B, e] >= 1
 
-        least T: sum_B x[A, e, B] = n[A, e];  x[A, e, B] <= n[A, e] y[e, B];  sum_e y[e, B] <= K_B;
-                 tokens sent by A and received by B within T of their rates;  0 <= y <= 1
-
-    where x[A, e, A] is what stays; None where the solver gives up.  With `holds`, y is given.
+    where z stays on its node and r is received; y is 1 and needs no slot where a copy is there.
+    None where the solver gives up.
     """
     from scipy.optimize import linprog
-    from scipy.sparse import coo_array
 
+    upper, limits, equal, sums, highest = layer_program(demand)
     nodes, experts = demand.tokens.shape
-    at, of = np.nonzero(demand.tokens)  # the pairs (A, e) that have tokens
-    pair = np.repeat(np.arange(len(at)), nodes)
-    to = np.tile(np.arange(nodes), len(at))
-    if holds is not None:
-        allowed = holds[to, of[pair]]
-        pair, to = pair[allowed], to[allowed]
-    ways = _Ways(at[pair], of[pair], to)
-    flows, last = len(pair), len(pair) + (nodes * experts if holds is None else 0)
-    upper, limits = _limits(demand, ways, slots=holds is None)
-    whole = coo_array((np.ones(flows), (pair, np.arange(flows))), shape=(len(at), last + 1))
     made = linprog(
-        np.arange(last + 1) == last,
+        np.arange(len(highest)) == len(highest) - 1,
         A_ub=upper,
         b_ub=limits,
-        A_eq=whole.tocsr(),
-        b_eq=np.ones(len(at)),
-        bounds=[(0, 1)] * last + [(0, None)],
+        A_eq=equal,
+        b_eq=sums,
+        bounds=np.stack([np.zeros(len(highest)), highest], axis=1),
         method="highs-ipm",
     )
     if made.status != 0:
         return None
-    dual = -made.ineqlin.marginals
-    slot = dual[2 * nodes : 3 * nodes] if holds is None else np.zeros(nodes)
-    return dual[nodes : 2 * nodes], dual[:nodes], slot * (demand.tokens.sum() / nodes)
+    send, recv, slot = -made.ineqlin.marginals[: 3 * nodes].reshape(3, nodes)
+    held = made.x[2 * demand.tokens.size : -1].reshape(nodes, experts)
+    return recv, send, slot * (demand.tokens.sum() / nodes), np.where(demand.held, 1.0, held)
 
 
-class _Ways(NamedTuple):
-    """Tokens of node `src` for `expert` may be computed at node `dst`: a variable each."""
-
-    src: Ints
-    expert: Ints
-    dst: Ints
-
-
-def _limits(demand: Demand, ways: _Ways, *, slots: bool) -> tuple[Any, Floats]:
-    """The program's inequalities: columns are x (shares of n[A, e]), y[B, e] where `slots`, and T;
-    rows are what nodes send, what they receive, then slots of nodes and y of each x.  Tokens are
-    counted in the mean node's, bytes in the fastest node's.
+def layer_program(demand: Demand) -> tuple[Any, Floats, Any, Floats, Floats]:
+    """Inequalities, equalities and upper bounds of `_solved`.  Columns are z, r and y by node and
+    expert, then T.  Tokens are counted in the mean node's, bytes in the fastest node's.
     """
-    from scipy.sparse import coo_array
+    from scipy.sparse import block_array, csr_array, diags_array, eye_array, kron
 
     nodes, experts = demand.tokens.shape
-    flows, mean = len(ways.src), demand.tokens.sum() / nodes
-    away = np.flatnonzero(ways.src != ways.dst)
-    share = demand.tokens[ways.src, ways.expert][away] / mean
-    rate = np.concatenate([demand.tx, demand.rx]) / max(demand.tx.max(), demand.rx.max())
-    last = flows + (nodes * experts if slots else 0)
-    rows = [ways.src[away], nodes + ways.dst[away], np.arange(2 * nodes)]
-    columns = [away, away, np.full(2 * nodes, last)]
-    values = [share, share, -rate]
-    limits = [np.zeros(2 * nodes)]
-    if slots:
-        held = flows + np.arange(nodes * experts)
-        linked = 3 * nodes + np.arange(flows)
-        rows += [2 * nodes + np.repeat(np.arange(nodes), experts), linked, linked]
-        columns += [held, np.arange(flows), flows + ways.dst * experts + ways.expert]
-        values += [np.ones(len(held)), np.ones(flows), -np.ones(flows)]
-        limits += [demand.slots.astype(float), np.zeros(flows)]
-    entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
-    made = coo_array(entries, shape=(sum(map(len, limits)), last + 1))
-    return made.tocsr(), np.concatenate(limits)
+    tokens = demand.tokens / (demand.tokens.sum() / nodes)
+    elsewhere = (tokens.sum(axis=0) - tokens).ravel()
+    tx, rx = (
+        csr_array(rate[:, None] / max(demand.tx.max(), demand.rx.max()))
+        for rate in (demand.tx, demand.rx)
+    )
+    there = demand.held.ravel().astype(float)
+    new = diags_array(1 - there)  # y counts where there is no copy yet
+    of_node = kron(eye_array(nodes), np.ones((1, experts)), format="csr")
+    of_expert = kron(np.ones((1, nodes)), eye_array(experts), format="csr")
+    stay, every = diags_array(tokens.ravel()), eye_array(len(there))
+    upper = block_array(
+        [
+            [-of_node @ stay, None, None, -tx],
+            [None, of_node, None, -rx],
+            [None, None, of_node @ new, None],
+            [every, None, -new, None],
+            [None, every, -diags_array(elsewhere) @ new, None],
+            [None, None, -of_expert, None],
+        ],
+        format="csr",
+    )
+    none = np.zeros(nodes)
+    limits = [-tokens.sum(axis=1), none, demand.slots, there, there * elsewhere, -np.ones(experts)]
+    equal = block_array(
+        [[of_expert @ stay, of_expert, 0 * of_expert, csr_array((experts, 1))]], format="csr"
+    )
+    highest = np.ones(3 * len(there) + 1)
+    highest[len(there) : 2 * len(there)] = highest[-1] = np.inf
+    return upper, np.concatenate(limits), equal, tokens.sum(axis=0), highest

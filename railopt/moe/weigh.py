@@ -31,16 +31,17 @@ from railopt.moe.aim import rail_plan
 from railopt.moe.assess import dimensions, usual_chunk
 from railopt.moe.iteration.timeline import timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
-from railopt.moe.joint import Demand, NodePrices
+from railopt.moe.joint import Demand, NodePrices, Relaxed
 from railopt.moe.micro.slots import SpareSlots
 from railopt.moe.micro.solve import Greedy
 from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.planners import PlacementProblem, place
 from railopt.moe.placement.prophet import measure
 from railopt.moe.presets import Preset
-from railopt.moe.routing.dispatch import split as shared
+from railopt.moe.routing.dispatch import flows
 from railopt.moe.routing.trace import TRAINING, Trace
 from railopt.moe.routing.window import WHOLE, seen
+from railopt.moe.together import found_together
 from railopt.schedule.synthesis import synthesise
 from railopt.schedule.value import require_two_levels
 from railopt.sim.assumptions import ROCE_INCAST, Assumptions
@@ -52,9 +53,11 @@ MOST_STEPS = 4
 """Held-out steps that are simulated by default, evenly from the first to the last."""
 
 NOTHING = 0.005  # a share of the time: less is no gain
-QUICK_PAIRS = 2048  # (node, expert, node) of a linear program that takes a twentieth of a second
+QUICK_CELLS = 256  # (node, expert) of a linear program that takes a twentieth of a second
 ANY_RAILS = "any rails and stages"
 ANY_SPLIT = "any split over these copies"
+ANY_COPIES = "any copies in the free slots"
+ANY_PLACEMENT = "any"  # name of the last bound's witness
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,9 @@ class Worth:
     added        the mechanism, "" for none
     exchange_ps  dispatch and combine, forward
     iteration_ps everything, forward and backward; what a step takes where nothing is trained
-    bound_ps     of `exchange_ps`: what no method of this kind beats (None: no bound of this kind)
+    bound_ps     of `exchange_ps`: what no method of this kind beats
     bounds       which freedom the bound has
+    witness      name of the bound's witness: of the first row that has this bound
     kept         whether the rows after this one have the mechanism too
     copies       of experts that are sent per layer and step
     """
@@ -110,11 +114,12 @@ class Worth:
     added: str
     exchange_ps: int
     iteration_ps: int
-    bound_ps: int | None
+    bound_ps: int
     bounds: str
     kept: bool
     copies: float
     detail: str = ""
+    witness: str = ""
 
     def how(self, before: Worth) -> str:
         """What was chosen, and whether it helps beside an earlier row."""
@@ -140,8 +145,9 @@ class Worth:
             "detail": self.detail,
             "exchange_s": self.exchange_ps / PS_PER_S,
             "iteration_s": self.iteration_ps / PS_PER_S,
-            "bound_s": None if self.bound_ps is None else self.bound_ps / PS_PER_S,
+            "bound_s": self.bound_ps / PS_PER_S,
             "bound_over": self.bounds,
+            "witness": self.witness,
             "kept": self.kept,
             "copies": self.copies,
         }
@@ -152,14 +158,14 @@ class Worth:
         keys = {"added", "detail", "bound_s", "bound_over", "kept", "exchange_s", "iteration_s"}
         if not isinstance(data, Mapping) or not keys <= set(data):
             raise InputError(f"a row of railopt weigh --json has {', '.join(sorted(keys))}")
-        name, bound = data["added"], data["bound_s"]
+        name = data["added"]
         if name not in ("none", *MECHANISMS) or not isinstance(data["kept"], bool):
             raise InputError(f"a row for {quoted(name)}: expected one of {', '.join(MECHANISMS)}")
         return cls(
             "" if name == "none" else name,
             _picoseconds(data["exchange_s"]),
             _picoseconds(data["iteration_s"]),
-            None if bound is None else _picoseconds(bound),
+            _picoseconds(data["bound_s"]),
             printable(data["bound_over"]),
             data["kept"],
             0.0,
@@ -174,7 +180,7 @@ def _picoseconds(seconds: Any) -> int:
 
 
 class LayerBound(NamedTuple):
-    """What no placement beats in one layer of a scored iteration: its demand, and the prices."""
+    """What nothing of a kind beats in one layer of a scored iteration: its demand, the prices."""
 
     iteration: int
     layer: int
@@ -182,12 +188,9 @@ class LayerBound(NamedTuple):
     prices: NodePrices
 
     def certificates(self) -> dict[str, Certificate]:
-        """Of the dispatch and of the combine, by the name of a file."""
+        """Of the dispatch and of the combine."""
         ways = {"dispatch": self.demand, "combine": self.demand.back}
-        start = f"{self.iteration}-{self.layer}"
-        return {
-            f"{start}-{way}.json": demand.certificate(self.prices) for way, demand in ways.items()
-        }
+        return {way: demand.certificate(self.prices) for way, demand in ways.items()}
 
     def as_dict(self) -> dict[str, Any]:
         named = {name: each.tolist() for name, each in self.prices._asdict().items()}
@@ -200,17 +203,21 @@ class Weighed:
 
     exchange_bound_ps   dispatch and combine, with any placement in the slots, split, rails, stages
     iteration_bound_ps  the same with experts that are as even as GPUs can be
+    found_ps            a placement and a split of every step alone, found together: what its NICs
+                        take, which the first bound is of
     scored_on           recorded iterations
+    witness             of every bound, by name: the prices of each layer and step
     """
 
     rows: tuple[Worth, ...]
     exchange_bound_ps: int
     iteration_bound_ps: int
+    found_ps: int
     scored_on: tuple[int, ...]
     slots: int
     each_alone: bool
     model: str
-    witness: tuple[LayerBound, ...] = field(repr=False, default=())
+    witness: Mapping[str, tuple[LayerBound, ...]] = field(repr=False, default_factory=dict)
 
     def beside(self) -> list[tuple[Worth, Worth]]:
         """Each row, and the row that its gains are over: the last that was kept before it, or the
@@ -225,25 +232,26 @@ class Weighed:
 
     @property
     def weakness(self) -> str:
-        """Which freedom leaves the last bound more than a tenth below the fastest exchange of the
-        rows that are held to the slots; "" where it is no more.
+        """Which freedom leaves the last bound more than a tenth below the best found within the
+        slots; "" where it is no more.
         """
-        held = [row for row in self.rows if row.added != "experts"]
-        best, bound = min(row.exchange_ps for row in held), self.exchange_bound_ps
+        held = [row.exchange_ps for row in self.rows if row.added != "experts"]
+        best, bound = min(self.found_ps, *held), self.exchange_bound_ps
         if 10 * best <= 11 * bound:
             return ""
-        if not bound:
-            return "the slots of a node can hold every expert: no token has to leave it"
-        given = [row.bound_ps for row in held if row.bound_ps and row.bounds == ANY_SPLIT]
-        far = f"the last bound is {1 - bound / best:.0%} below the fastest exchange, most of it by "
-        if not given:
-            return f"{far}copies, which no row of these has"
-        if bound * best <= given[-1] ** 2:
-            return (
-                f"{far}the freedom of placement: parts of an expert may lie on several nodes, and "
-                "copies may be others on every step"
-            )
-        return f"{far}split, rails and stages: over the copies as placed a bound is nearer"
+        return (
+            f"the last bound is {1 - bound / best:.0%} below the best found: it may hold parts of "
+            "an expert on several nodes, or the search missed a better placement"
+        )
+
+    def certificates(self) -> dict[str, Certificate]:
+        """Of every bound, layer, step and direction, by the name of a file."""
+        return {
+            f"{name}-{each.iteration}-{each.layer}-{way}.json": certificate
+            for name, bounds in self.witness.items()
+            for each in bounds
+            for way, certificate in each.certificates().items()
+        }
 
     @classmethod
     def from_dict(cls, data: Any) -> Weighed:
@@ -255,6 +263,7 @@ class Weighed:
             tuple(Worth.from_dict(row) for row in rows),
             _picoseconds(data.get("exchange_bound_s")),
             _picoseconds(data.get("iteration_bound_s")),
+            _picoseconds(data.get("found_s")),
             (),
             0,
             data["each_alone"],
@@ -267,12 +276,15 @@ class Weighed:
             "rows": [row.as_dict() for row in self.rows],
             "exchange_bound_s": self.exchange_bound_ps / PS_PER_S,
             "iteration_bound_s": self.iteration_bound_ps / PS_PER_S,
+            "found_s": self.found_ps / PS_PER_S,
             "weakness": self.weakness,
             "scored_on": list(self.scored_on),
             "slots_per_gpu": self.slots,
             "each_alone": self.each_alone,
             "model": self.model,
-            "witness": [each.as_dict() for each in self.witness],
+            "witness": {
+                name: [each.as_dict() for each in bounds] for name, bounds in self.witness.items()
+            },
         }
 
 
@@ -303,18 +315,33 @@ class _Weighing:
     model: TimeModel
     chunk: int
 
-    def shares(self, way: _Way, row: int, layer: int) -> tuple[Ints, Bools]:
-        """int64 [source, expert, GPU] of one step and layer, and the copies it uses."""
-        counts = self.trace.counts[row, layer].astype(np.int64)
+    def flow(self, way: _Way, counts: Ints, layer: int) -> tuple[Ints, Bools]:
+        """int64 [source, GPU], tokens of one layer's counts, and the copies that compute them."""
         holds, home, gpus = way.holds[layer], way.home[layer], self.fabric.gpus
         if "split" not in way.on:
-            return shared(counts, holds, home, gpus, way.rule), holds
-        start = holds if way.keep_copies else np.arange(len(holds))[:, None] == home[None, :]
-        free = self.slots - start.sum(axis=1)
-        slots = SpareSlots(self.fabric.nodes, gpus, start, np.maximum(free, 0).astype(np.int32))
-        greedy = Greedy(slots)
-        made = greedy.split(counts.sum(axis=0))
-        return near_first(counts, made.tokens, gpus), start | made.copies
+            return flows(counts, holds, home, gpus, way.rule), holds
+        start, free = self.start(way, layer)
+        slots = SpareSlots(self.fabric.nodes, gpus, start, free.astype(np.int32))
+        made = Greedy(slots).split(counts.sum(axis=0))
+        return near_first(counts, made.tokens, gpus).sum(axis=1), start | made.copies
+
+    def start(self, way: _Way, layer: int) -> tuple[Bools, Ints]:
+        """bool [GPU, expert]: copies that every step has, and int64 [GPU]: slots for its own."""
+        holds, home = way.holds[layer], way.home[layer]
+        if "split" not in way.on:
+            return holds, np.zeros(len(holds), np.int64)
+        kept = holds if way.keep_copies else np.arange(len(holds))[:, None] == home[None, :]
+        return kept, np.maximum(self.slots - kept.sum(axis=1), 0)
+
+    def demands(self, way: _Way | None, layer: int, scored: list[int]) -> list[Demand]:
+        """Of each scored step: with the copies of a way, or any placement in the slots."""
+        counts = [self.trace.counts[row, layer].astype(np.int64) for row in scored]
+        size = self.sized.token_bytes()
+        any_placement = [Demand.of(self.fabric, each, self.slots, size) for each in counts]
+        if way is None:
+            return any_placement
+        start, free = self.start(way, layer)
+        return [each.holding(start, free) for each in any_placement]
 
     @property
     def slots(self) -> int:
@@ -347,15 +374,20 @@ class _Weighing:
         """Picoseconds of dispatch and combine and of the iteration, and copies sent per layer."""
         terms, exchange = [], 0
         for layer in range(len(self.trace.layers)):
-            shares, holds = self.shares(way, row, layer)
-            flow = shares.sum(axis=1) * self.sized.token_bytes()
-            np.fill_diagonal(flow, 0)
+            found, flow = self.measured(way, row, layer)
             both = self.exchange_ps(way, flow) + self.exchange_ps(way, flow.T.copy())
             exchange += both
-            found = measure(self.model, shares, holds, home=way.home[layer])
             terms.append(found._replace(a2a=both // 2))
         copies = sum(each.copies for each in terms) / len(terms)
         return exchange, self.iteration_ps(terms), copies
+
+    def measured(self, way: _Way, row: int, layer: int) -> tuple[Terms, Ints]:
+        """The times of one layer beside its exchange, and int64 [GPU, GPU], bytes between GPUs."""
+        counts = self.trace.counts[row, layer].astype(np.int64)
+        flow, holds = self.flow(way, counts, layer)
+        found = measure(self.model, flow, counts, holds, home=way.home[layer])
+        np.fill_diagonal(flow, 0)
+        return found, flow * self.sized.token_bytes()
 
     def iteration_ps(self, terms: list[Terms]) -> int:
         """With copies that are sent and added up each time where this is training; else the forward
@@ -378,18 +410,19 @@ def near_first(counts: Ints, tokens: Ints, gpus: int) -> Ints:
     own = np.minimum(left, room)
     routed[np.arange(devices), :, np.arange(devices)] = own.T
     left, room = left - own, room - own
-    for first in (*range(0, devices, gpus), None):
-        part = slice(None) if first is None else slice(first, first + gpus)
-        want, have = left[:, part], room[:, part]
+    nodes = [(slice(None), slice(first, first + gpus)) for first in range(0, devices, gpus)]
+    alone = [(slice(expert, expert + 1), slice(None)) for expert in range(experts)]
+    for which, part in (*nodes, *alone):  # all experts inside a node, then one among all GPUs
+        want, have = left[which, part], room[which, part]
         ends = np.cumsum(want, axis=1)
         places = np.cumsum(have, axis=1)
         moved = np.minimum(ends[:, :, None], places[:, None, :]) - np.maximum(
             (ends - want)[:, :, None], (places - have)[:, None, :]
         )
         moved = np.maximum(moved, 0)  # overlaps of both on one line, so that each is used once
-        routed[part, :, part] += moved.transpose(1, 0, 2)
-        left[:, part] -= moved.sum(axis=2)
-        room[:, part] -= moved.sum(axis=1)
+        routed[part, which, part] += moved.transpose(1, 0, 2)
+        left[which, part] -= moved.sum(axis=2)
+        room[which, part] -= moved.sum(axis=1)
     return routed
 
 
@@ -428,29 +461,29 @@ def _weighed(
     )
     none = _Way(frozenset(), plain.holds, plain.home)
     tell("as it is")
-    rows = [_row(weighing, none, "", scored)]
+    bounds = _Bounds(weighing, scored)
+    rows = [_row(bounds, none, "")]
     way, known = none, weighing.step(none, last)[1]
     for name in _order(weighing):
         tell(f"with {name}")
-        found, detail = _added(weighing, none if asked.each_alone else way, name, last)
-        there = weighing.step(found, last)[1]
+        found, there, detail = _added(weighing, none if asked.each_alone else way, name, last)
         kept = there <= known
-        row = _row(weighing, found, name, scored)
+        row = _row(bounds, found, name)
         rows.append(replace(row, kept=kept or asked.each_alone, detail=detail))
         if kept and not asked.each_alone:
             way, known = found, there
     tell("what nothing beats")
-    exchange, witness = _joint(weighing, scored)
-    least = _least_iteration(weighing, exchange, scored)
+    exchange, found_ps = bounds.last()
     return Weighed(
         tuple(rows),
         exchange,
-        least,
+        _least_iteration(weighing, exchange, scored),
+        found_ps,
         tuple(int(trace.iterations[row]) for row in scored),
         weighing.slots,
         asked.each_alone,
         weighing.sized.name,
-        witness,
+        bounds.witness,
     )
 
 
@@ -474,38 +507,39 @@ def _port_ps(fabric: Fabric, out: Ints, into: Ints) -> int:
     return int(max(out.max(), into.max())) * PS_PER_S // fabric.scaleup
 
 
-def _added(weighing: _Weighing, way: _Way, name: str, last: int) -> tuple[_Way, str]:
-    """A way with one mechanism more, and what was chosen for it on step `last`."""
-    more = way._replace(on=way.on | {name})
+def _added(weighing: _Weighing, way: _Way, name: str, last: int) -> tuple[_Way, int, str]:
+    """A way with one mechanism more, its time of an iteration on step `last`, and what was chosen
+    for it there.
+    """
+    ways = _candidates(weighing, way._replace(on=way.on | {name}), name, last)
+    times = {detail: weighing.step(each, last)[1] for detail, each in ways.items()}
+    best = min(times, key=times.__getitem__)
+    return ways[best], times[best], best
+
+
+def _candidates(weighing: _Weighing, way: _Way, name: str, last: int) -> dict[str, _Way]:
+    """The ways to add a mechanism, by what is said of each."""
+    nodes, gpus = weighing.fabric.nodes, weighing.fabric.gpus
     if name == "rails":
-        return more, weighing.question.policy
+        return {weighing.question.policy: way}
     if name == "stages":
-        return more, weighing.question.schedule
+        return {weighing.question.schedule: way}
     if name == "split":
-        ways = [more._replace(keep_copies=keep) for keep in (False, True)]
-        best = min(ways, key=lambda each: weighing.step(each, last)[1])
-        return best, "copies as placed" if best.keep_copies else "its own copies"
+        kept = {"its own copies": False, "copies as placed": True}
+        return {detail: way._replace(keep_copies=keep) for detail, keep in kept.items()}
     if name == "placement":
         made = _placed(weighing, last)
-        ways = [
-            more._replace(holds=made.holds, home=made.home, rule=rule) for rule in ("even", "near")
-        ]
-        best = min(ways, key=lambda each: weighing.step(each, last)[1])
-        return best, f"copies {best.rule}"
-    nodes, gpus = weighing.fabric.nodes, weighing.fabric.gpus
+        placed = way._replace(holds=made.holds, home=made.home)
+        return {f"copies {rule}": placed._replace(rule=rule) for rule in ("even", "near")}
     sizes = [size for size in range(2, nodes + 1) if nodes % size == 0]
-    if not sizes:
-        return more, "one node"
     start = way.holds if way.keep_copies else in_domains(way.home, nodes, gpus, 1)
-    domains = [
-        more._replace(
-            holds=start | in_domains(way.home, nodes, gpus, size), rule="near", keep_copies=True
+    moved = way._replace(rule="near", keep_copies=True)
+    return {
+        f"domains of {size} nodes": moved._replace(
+            holds=start | in_domains(way.home, nodes, gpus, size)
         )
         for size in sizes
-    ]
-    times = [weighing.step(each, last)[1] for each in domains]
-    best_size = int(np.argmin(times))
-    return domains[best_size], f"domains of {sizes[best_size]} nodes"
+    } or {"one node": way}
 
 
 def in_domains(home: Int32s, nodes: int, gpus: int, size: int) -> Bools:
@@ -529,78 +563,90 @@ def _placed(weighing: _Weighing, last: int) -> Placement:
     return place(problem, "replicate").placement
 
 
-def _row(weighing: _Weighing, way: _Way, name: str, scored: list[int]) -> Worth:
+class _Bounds:
+    """What nothing beats on the scored steps, by the copies that are there; each kind once."""
+
+    def __init__(self, weighing: _Weighing, scored: list[int]) -> None:
+        self.weighing, self.scored = weighing, scored
+        self.witness: dict[str, tuple[LayerBound, ...]] = {}
+        self._known: list[tuple[_Way, str, int]] = []
+
+    def of(self, way: _Way, name: str) -> tuple[int, str]:
+        """Picoseconds per step that no method with these copies and slots beats, and the name of
+        its witness: `name`, or that of an earlier row with the same.
+        """
+        for other, known, bound in self._known:
+            same = ("split" in way.on) == ("split" in other.on), way.holds is other.holds
+            if all(same) and way.keep_copies == other.keep_copies:
+                return bound, known
+        total = Fraction(0)
+        for layer in range(len(self.weighing.trace.layers)):
+            demands = self.weighing.demands(way, layer, self.scored)
+            total += self._add(name, layer, demands, [each.prices for each in _relaxed(demands)])
+        self._known.append((way, name, self._per_step(total)))
+        return self._per_step(total), name
+
+    def last(self) -> tuple[int, int]:
+        """Picoseconds per step that nothing in the slots beats, and that the best placement and
+        split found take.
+        """
+        total = found = Fraction(0)
+        for layer in range(len(self.weighing.trace.layers)):
+            demands = self.weighing.demands(None, layer, self.scored)
+            relaxed = _relaxed(demands)
+            total += self._add(ANY_PLACEMENT, layer, demands, [each.prices for each in relaxed])
+            for demand, near in zip(demands, relaxed, strict=True):
+                placed = found_together(demand, near.held)
+                found += placed.seconds(demand) + placed.seconds(demand.back)
+        return self._per_step(total), self._per_step(found)
+
+    def _add(
+        self, name: str, layer: int, demands: list[Demand], prices: list[NodePrices]
+    ) -> Fraction:
+        """Seconds of dispatch and combine of all scored steps in a layer."""
+        trace, total, layers = self.weighing.trace, Fraction(0), []
+        for row, demand, price in zip(self.scored, demands, prices, strict=True):
+            total += demand.bound(price) + demand.back.bound(price)
+            when = int(trace.iterations[row])
+            layers.append(LayerBound(when, int(trace.layers[layer]), demand, price))
+        self.witness[name] = (*self.witness.get(name, ()), *layers)
+        return total
+
+    def _per_step(self, seconds: Fraction) -> int:
+        return int(seconds * PS_PER_S / len(self.scored))
+
+
+def _relaxed(demands: list[Demand]) -> list[Relaxed]:
+    """Good prices of one layer's steps.  Those that are good for one step give true bounds for the
+    others: where finding them takes long, a layer has one set.
+    """
+    if demands[0].tokens.size <= QUICK_CELLS:
+        return [demand.relaxed() for demand in demands]
+    middle = demands[len(demands) // 2].relaxed()
+    return [middle._replace(prices=each.fitted(middle.prices)) for each in demands]
+
+
+def _row(bounds: _Bounds, way: _Way, name: str) -> Worth:
     """The mean over the scored steps."""
-    found = [weighing.step(way, row) for row in scored]
-    bound, bounds = _bound(weighing, way, scored)
+    found = [bounds.weighing.step(way, row) for row in bounds.scored]
+    bound, witness = bounds.of(way, name or "none")
     return Worth(
         name,
         sum(each[0] for each in found) // len(found),
         sum(each[1] for each in found) // len(found),
         bound,
-        bounds,
+        _freedom(way),
         True,
         sum(each[2] for each in found) / len(found),
+        witness=witness,
     )
 
 
-def _bound(weighing: _Weighing, way: _Way, scored: list[int]) -> tuple[int | None, str]:
-    """Picoseconds per step that nothing of this kind beats, rounded down, and its freedom."""
-    if way.on & {"split", "experts"}:
-        return None, ""
-    fabric, total = weighing.fabric, Fraction(0)
-    for row in scored:
-        for layer in range(len(weighing.trace.layers)):
-            counts = weighing.trace.counts[row, layer].astype(np.int64)
-            demand = Demand.of(fabric, counts, weighing.slots, weighing.sized.token_bytes())
-            if "placement" in way.on:
-                held = way.holds[layer].reshape(fabric.nodes, fabric.gpus, -1).any(axis=1)
-                there, prices = demand.best(held)
-                total += there + demand.back.bound(prices, held)
-            else:
-                shares, _ = weighing.shares(way, row, layer)
-                flow = shares.sum(axis=1) * weighing.sized.token_bytes()
-                total += _node_bound(fabric, flow) + _node_bound(fabric, flow.T)
-    kind = ANY_SPLIT if "placement" in way.on else ANY_RAILS
-    return int(total * PS_PER_S / len(scored)), kind
-
-
-def _node_bound(fabric: Fabric, flow: Ints) -> Fraction:
-    """Seconds in which the busiest node can send or receive with all its NICs."""
-    matrix = flow.reshape(fabric.nodes, fabric.gpus, fabric.nodes, fabric.gpus).sum(axis=(1, 3))
-    np.fill_diagonal(matrix, 0)
-    times = [Fraction(0)]
-    for load, rate in ((matrix.sum(axis=1), fabric.tx), (matrix.sum(axis=0), fabric.rx)):
-        pairs = zip(load.tolist(), rate.sum(axis=1).tolist(), strict=True)
-        times += [Fraction(each, speed) for each, speed in pairs if each]
-    return max(times)
-
-
-def _joint(weighing: _Weighing, scored: list[int]) -> tuple[int, tuple[LayerBound, ...]]:
-    """Of dispatch and combine, any placement in the slots: picoseconds per step, and the prices.
-    Prices that are good for one step give true bounds for the others: where finding them takes
-    long, a layer has one set.
-    """
-    total, witness = Fraction(0), []
-    for layer, number in enumerate(weighing.trace.layers.tolist()):
-        demands = [
-            Demand.of(
-                weighing.fabric,
-                weighing.trace.counts[row, layer].astype(np.int64),
-                weighing.slots,
-                weighing.sized.token_bytes(),
-            )
-            for row in scored
-        ]
-        if demands[0].tokens.size * weighing.fabric.nodes <= QUICK_PAIRS:
-            prices = [demand.prices() for demand in demands]
-        else:
-            prices = [demands[len(demands) // 2].prices()] * len(demands)
-        for row, demand, price in zip(scored, demands, prices, strict=True):
-            total += demand.bound(price) + demand.back.bound(price)
-            when = int(weighing.trace.iterations[row])
-            witness.append(LayerBound(when, number, demand, price))
-    return int(total * PS_PER_S / len(scored)), tuple(witness)
+def _freedom(way: _Way) -> str:
+    """What the bound of a way leaves free."""
+    if "split" in way.on:
+        return ANY_COPIES
+    return ANY_SPLIT if way.on & {"placement", "experts"} else ANY_RAILS
 
 
 def _least_iteration(weighing: _Weighing, exchange: int, scored: list[int]) -> int:

@@ -57,17 +57,9 @@ class Assumptions:
     scale_up: str = "pipelined"
 
     @classmethod
-    def packets(
-        cls, *, alpha: str = "0", incast: Fraction | str = "0", exact: bool = False
-    ) -> Assumptions:
+    def packets(cls, *, incast: Fraction | str = "0") -> Assumptions:
         """Headers and latency on: what compares with a packet-level simulator."""
-        return cls(
-            headers=True,
-            latency=True,
-            alpha_ps=parse_time(alpha),
-            incast=Fraction(incast),
-            exact=exact,
-        )
+        return cls(headers=True, latency=True, incast=Fraction(incast))
 
     def __post_init__(self) -> None:
         if self.alpha_ps < 0:

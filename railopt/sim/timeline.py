@@ -146,17 +146,17 @@ class Timeline:
         count = len(self.ranks[0]) if self.ranks else 1
         return self.algbw * (count - 1) / count
 
-    def percentiles(self, shares: tuple[float, ...] = (50, 90, 99, 100)) -> dict[str, int]:
+    def percentiles(self) -> dict[str, int]:
         """Flow completion times in picoseconds, from a flow's first byte to its delivery, by
         percentile.
         """
         done = self.finish_ps >= 0
         times = np.sort((self.finish_ps - self.begun_ps)[done])
+        shares = (50, 90, 99, 100)
         if not len(times):
-            return {f"p{share:g}": 0 for share in shares}
+            return {f"p{share}": 0 for share in shares}
         return {
-            f"p{share:g}": int(times[max(int(np.ceil(share / 100 * len(times))) - 1, 0)])
-            for share in shares
+            f"p{share}": int(times[max(-(-share * len(times) // 100) - 1, 0)]) for share in shares
         }
 
     @cached_property

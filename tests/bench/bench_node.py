@@ -12,8 +12,8 @@ import numpy as np
 
 from railopt import Chunks, Fabric, Planner, plan, workloads
 from railopt.evidence.bounds import lower_bound
-from railopt.solver.moving.bound import least_moved
 from tests.bench import Row, in_turns, judged, judged_once, ratio
+from tests.moved import least_moved
 
 NODES = (4, 8, 16, 32, 64, 128)
 RAGGED = (0, 0.3, 0.6)
@@ -73,7 +73,7 @@ def even_excess_rows() -> Iterator[Row]:
 
 
 def optimum_rows() -> Iterator[Row]:
-    from railopt.solver.moving.bound import least_moved
+    from tests.moved import least_moved
 
     healthy = Fabric.uniform(16, 8)
     hurt = healthy.degraded({(0, 3): "0", (1, 5): "0.5", (2, 2): "0.25"})

@@ -17,6 +17,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -316,8 +317,9 @@ def test_bounds_of_any_placement(program: str, tmp_path: Path) -> None:
         slots, rates = np.full(nodes, experts), rng.integers(1, 9, (2, nodes))
         demand = Demand(rng.integers(0, 99, (nodes, experts)), slots, *rates, 8)
         free = NodePrices(*(rng.integers(0, 9, nodes) + 1 for _ in range(3)))
-        for prices in (demand.prices(), free):
-            made = demand.certificate(prices)
+        held = demand.holding(rng.random((nodes, experts)) < 0.4, slots // 2 + 1)
+        for layer, prices in product((demand, held), (demand.prices(), free)):
+            made = layer.certificate(prices)
             for more in (0, Fraction(1, 7)):
                 files.append(tmp_path / f"{len(files)}.json")
                 replace(made, bound=made.bound + more).save(files[-1])

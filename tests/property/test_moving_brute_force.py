@@ -17,7 +17,7 @@ from railopt.base.errors import InputError
 from railopt.checker import check_certificate
 from railopt.model.inside import Inside
 from railopt.model.plan import rail_costs
-from railopt.solver.moving.bound import least_moved
+from tests.moved import least_moved
 from tests.property.test_coupled_brute_force import changed
 
 INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "1000"))

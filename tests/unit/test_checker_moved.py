@@ -24,7 +24,7 @@ from railopt.evidence import certificate as certificates
 from railopt.evidence.certificate import Certificate, save_moved
 from railopt.model.inside import Inside
 from railopt.model.traffic import Traffic
-from railopt.solver.moving.bound import least_moved
+from tests.moved import least_moved
 
 kernel = importlib.import_module("railopt.checker")
 Record = dict[str, Any]

@@ -33,7 +33,7 @@ _SWITCH = "0x0680"  # the PCI class of what a link to a switch goes to
 
 
 class PciPlace(NamedTuple):
-    """Where a device hangs: its CPU and the PCI devices from there down to its own."""
+    """The place of a device: its CPU and the PCI devices from there down to its own."""
 
     cpu: int
     pci: tuple[int, ...]

@@ -27,7 +27,7 @@ from railopt.moe.hybrid.domains import BlockTraffic
 from railopt.moe.hybrid.gating import Gating, check_tree, choose, held_by, time_with
 from railopt.moe.placement.placement import Placement, contiguous_home
 from railopt.moe.presets import Preset
-from railopt.moe.routing.dispatch import split
+from railopt.moe.routing.dispatch import flows
 from railopt.moe.routing.trace import Trace
 
 
@@ -126,7 +126,7 @@ class Followed:
         placed, fabric = self.placement, self.fabric
         holds, home = placed.holds[number], placed.home[number]
         counts = self.trace.counts[-1, number].astype(np.int64)
-        flow = split(counts, holds, home, fabric.gpus, "home").sum(axis=1)
+        flow = flows(counts, holds, home, fabric.gpus, "home")
         flow *= self.sized.token_bytes()
         experts: Ints = np.zeros_like(flow)
         gpu, expert = np.nonzero(holds)

@@ -17,8 +17,8 @@ one flat int64 array `times`, picoseconds:
     copied   [1]            copies beyond the homes that have to be sent (a number, not a time)
     reached  [E]            nodes that fetch each expert (a number)
 
-Kernels that allocate nothing are compiled without reference counts (`_nrt=False`): those are atomic
-and would take longer than the work.
+numba counts references to the arrays of every record that a part is handed: a toggle, which does
+little, takes 0.3 us.
 """
 
 from __future__ import annotations

@@ -76,18 +76,19 @@ def evaluate(
 
 def measure(
     model: TimeModel,
-    shares: Ints,
+    flow: Ints,
+    counts: npt.ArrayLike,
     holds: Bools,
     *,
     home: npt.ArrayLike | None = None,
     have: npt.ArrayLike | None = None,
 ) -> Terms:
-    """The layer's time when tokens are split over replicas as given: shares int64 [source, expert,
-    destination].
+    """The layer's time when tokens are split over replicas as given: flow int64 [source,
+    destination] of counts [source, expert].
 
-    Agrees with `evaluate` for shares of the rule "home" (railopt.moe.routing.dispatch.split).
+    Agrees with `evaluate` for flows of the rule "home" (railopt.moe.routing.dispatch.flows).
     """
-    flow, place = shares.sum(axis=1), np.arange(model.devices) // model.gpus
+    place = np.arange(model.devices) // model.gpus
     mates = (place[:, None] == place[None, :]) & ~np.eye(model.devices, dtype=np.bool_)
     across = flow * (place[:, None] != place[None, :])
     nodes = across.reshape(model.nodes, model.gpus, model.nodes, model.gpus).sum(axis=(1, 3))
@@ -97,7 +98,7 @@ def measure(
         int((flow * mates).sum(axis=0).max()) * model.up_ps,
     )
     fec = int(flow.sum(axis=0).max()) * model.token_ps
-    moved = evaluate(model, shares.sum(axis=2), holds, home=home, have=have)
+    moved = evaluate(model, counts, holds, home=home, have=have)
     total = combine(a2a, fec, moved.trans, moved.agg, model.vectors[2])
     return Terms(a2a, fec, moved.trans, moved.agg, int(total), moved.copies)
 

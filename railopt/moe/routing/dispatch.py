@@ -41,6 +41,18 @@ def split(
     return result
 
 
+def flows(
+    counts: npt.ArrayLike, holds: Bools, home: npt.ArrayLike, gpus: int, rule: str = "home"
+) -> Ints:
+    """int64 [source GPU, destination GPU]: `split`, summed over experts as they come."""
+    _check_rule(holds, rule)
+    tokens = np.asarray(counts, np.int64)
+    result: Ints = np.zeros((len(tokens), len(tokens)), np.int64)
+    for expert, eligible in enumerate(eligible_gpus(holds, home, gpus, rule)):
+        result += _even(tokens[:, expert], eligible, expert)
+    return result
+
+
 def gpu_loads(
     counts: Ints | Int32s, holds: Bools, home: npt.ArrayLike, gpus: int, rule: str
 ) -> Floats:
@@ -64,7 +76,7 @@ def _check_rule(holds: Bools, rule: str) -> None:
     if devices * devices * experts > MAX_SHARES:
         raise InputError(
             f"{experts} experts on {devices} GPUs: {devices} x {experts} x {devices} shares of "
-            f"tokens, at most {MAX_SHARES} fit in memory"
+            f"tokens, at most {MAX_SHARES} are counted"
         )
 
 
@@ -133,7 +145,7 @@ def dispatch(
     row = trace.row(iteration)
     holds, home = placement.holds[column], placement.home[column]
     if dedup is None:
-        flow = split(trace.counts[row, column], holds, home, placement.gpus, rule).sum(axis=1)
+        flow = flows(trace.counts[row, column], holds, home, placement.gpus, rule)
     elif dedup in DEDUP:
         flow = _unique(
             trace, placement, int(trace.iterations[row]), layer, holds, home, rule, dedup

@@ -40,11 +40,6 @@ class VerbsRun:
         with self._rounds.lock:
             self._rounds.begin(self._transfer, self._stages.pop(0))
 
-    @property
-    def before_bytes(self) -> bool:
-        """Whether the ranks still tell each other what comes, where each node plans alone."""
-        return self._transfer.awaits is not None
-
     def poll(self) -> bool:
         """One step; whether the run is done."""
         if self._report is None:

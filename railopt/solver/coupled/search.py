@@ -20,7 +20,6 @@ from railopt.policies import by_size
 from railopt.solver.coupled import search_kernels as kernels
 from railopt.solver.coupled.resplit_kernels import resplit
 
-EVALUATIONS = 20_000  # exchanges looked at in one step
 SIDE = {"send": kernels.SEND, "recv": kernels.RECV}
 
 
@@ -160,7 +159,7 @@ def improve(
     until = np.zeros(len(rail), np.int32)  # until when each chunk rests
     if locked is not None:
         until[locked] = kernels.LOCKED
-    kernels.tabu(state, until, float(tolerance * target * cells.fastest), steps, EVALUATIONS, seed)
+    kernels.tabu(state, until, float(tolerance * target * cells.fastest), steps, seed)
     return state.rail, cells.value(cells.loads(state.rail))
 
 

@@ -20,6 +20,7 @@ from railopt.base.kernels import PASSES_S, kernel, part
 
 SEND, RECV = 0, 1
 SPLIT = 10  # chunks that one re-split looks at: 2 ** 10 subsets
+EVALUATIONS = 20_000  # exchanges looked at in one step
 REST = 4  # least steps that a moved chunk rests
 LOCKED = 2**31 - 1
 NONE = np.int64(-1)  # no chunk, no rail
@@ -238,15 +239,13 @@ def _best_swap(
 
 
 @part
-def _best_exchange(
-    state: SearchState, walk: Walk, cell: Cell, step: int, evaluations: int
-) -> RailExchange:
+def _best_exchange(state: SearchState, walk: Walk, cell: Cell, step: int) -> RailExchange:
     """The best move or swap that takes bytes off a cell.
 
     The node's chunks come largest first; a swap is worth a look while it shifts less than the
     overload plus the most room on the node's other rails, since more would only move the overload.
     Of chunks of one size and one far end a single one is tried.  Ends early at a move that costs
-    nothing any more, or after `evaluations` looks.
+    nothing any more, or after `EVALUATIONS` looks.
     """
     side, node, rail = cell
     load, capacity, weight = state.load[side, node], state.capacity[side, node], state.weight
@@ -257,7 +256,7 @@ def _best_exchange(
             room = max(room, capacity[there] - load[there])
     reach, enough = over + room, -_cost(over, weight[side, node, rail])
     best = RailExchange(np.inf, NONE, NONE, NONE)
-    begin = below(walk.draws, count)
+    begin, looks = below(walk.draws, count), EVALUATIONS
     for far in range(walk.seen.size):
         walk.seen[far] = -1
     for x in range(count):
@@ -271,10 +270,10 @@ def _best_exchange(
         walk.seen[far] = smaller
         if state.size[chunk] < reach:
             best, tried = _best_move(state, cell, chunk, best)
-            evaluations -= tried
+            looks -= tried
         best, tried = _best_swap(state, walk, cell, step, place, reach, best)
-        evaluations -= tried
-        if best.change <= enough or (evaluations < 0 and best.chunk >= 0):
+        looks -= tried
+        if best.change <= enough or (looks < 0 and best.chunk >= 0):
             break
     return best
 
@@ -388,15 +387,13 @@ def _overload_cost(state: SearchState, walk: Walk, cell: Cell, there: int, chose
 
 
 @part
-def _next_change(
-    state: SearchState, walk: Walk, cell: Cell, step: int, evaluations: int
-) -> tuple[int, int, int]:
+def _next_change(state: SearchState, walk: Walk, cell: Cell, step: int) -> tuple[int, int, int]:
     """(how many of `walk.chosen` are looked at, mask of those that change rail, the rail that they
     share with `cell.rail`): the best exchange or, where none helps, a split with a random rail.
     The mask is 0 where nothing can be done.
     """
     chosen, rails = walk.chosen, state.load.shape[2]
-    found = _best_exchange(state, walk, cell, step, evaluations)
+    found = _best_exchange(state, walk, cell, step)
     if (found.change >= 0 or found.chunk < 0) and rails > 1:
         there = (cell.rail + 1 + below(walk.draws, rails - 1)) % rails
         if state.weight[cell.side, cell.node, there] > 0:
@@ -416,9 +413,7 @@ def _next_change(
 
 
 @kernel(element_s=PASSES_S)
-def tabu(
-    state: SearchState, until: Array, enough: float, steps: int, evaluations: int, seed: int
-) -> float:
+def tabu(state: SearchState, until: Array, enough: float, steps: int, seed: int) -> float:
     """Lower the worst weighted overload in at most `steps` steps; `rail` and `load` end at the best
     plan seen, whose worst weighted overload is returned.
 
@@ -444,7 +439,7 @@ def tabu(
             best, kept = most, logged
         if most <= enough:
             break
-        count, mask, there = _next_change(state, walk, cell, step, evaluations)
+        count, mask, there = _next_change(state, walk, cell, step)
         for bit in range(count):
             if (mask >> bit) & 1:
                 chunk = chosen[bit]

@@ -1,6 +1,6 @@
 """Epochs in which scale-up is never full: the exchange of whole servers has the same optimum.
 
-Which GPU a chunk comes from then matters to no NIC, and it makes its hops inside servers in the
+The GPU that a chunk comes from then matters to no NIC, and it makes its hops inside servers in the
 epoch in which it is on the wire.  The program of the servers has fewer columns by far.
 """
 

@@ -77,9 +77,9 @@ class Windows:
         return status, assignment
 
 
-def affordable_half(most: int, deadline: Deadline) -> int:
-    """How many sets of each half, at most `most`, are listed in two thirds of the time left."""
-    return max(1 << 10, deadline.afford(most, SETS_A_SECOND / 3))
+def affordable_half(deadline: Deadline) -> int:
+    """How many sets of each half, at most `HALF`, are listed in two thirds of the time left."""
+    return max(1 << 10, deadline.afford(HALF, SETS_A_SECOND / 3))
 
 
 def decide_times(state: LocalState, windows: Windows, limit: int, steps: int) -> None:

@@ -8,8 +8,6 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from railopt.base.arrays import Ints
 from railopt.checker import WORK, Meter, Rejected, prove_local
 from railopt.evidence.bracket import Bracket, Status
@@ -90,15 +88,15 @@ class LocalOutcome:
             return False
         return True
 
-    def certificate(
-        self,
-        sizes: Sequence[int] | Ints,
-        *,
-        rails: int | None = None,
-        speeds: Sequence[int] | None = None,
-    ) -> Certificate:
-        """The certificate of this outcome for the problem it was asked for."""
-        listed, rail = np.asarray(sizes).tolist(), self.assignment.tolist()
+    def certificate(self) -> Certificate:
+        """The certificate of this outcome."""
+        sizes, speeds = self.problem
+        equal = set(speeds) == {1}
         return Certificate.local(
-            listed, self.bound, self.witness, rails=rails, speeds=speeds, assignment=rail
+            sizes.tolist(),
+            self.bound,
+            self.witness,
+            rails=len(speeds) if equal else None,
+            speeds=None if equal else speeds,
+            assignment=self.assignment.tolist(),
         )

@@ -12,6 +12,7 @@ from railopt.solver.local.state import LocalState
 
 MOST_TYPES, MOST_A_RAIL = 400, 12  # types, and jobs per rail, up to which pricing is easy
 FEW_TYPES = 80  # types up to which it is easy with more jobs per rail, too
+ATTEMPTS = 8  # dives at one time
 FIRST_S = 0.1  # what the LP may take at first
 
 
@@ -62,7 +63,7 @@ def configuration_lp(state: LocalState) -> None:
     """The configuration LP's bound, and dives for an assignment that attains it."""
     if state.lp is not None:
         lp_bound(state, state.deadline.within(max(1.0, 0.3 * state.deadline.left_s)))
-        dives(state, 8)
+        dives(state)
 
 
 def lp_bound(state: LocalState, deadline: Deadline) -> None:
@@ -79,22 +80,22 @@ def lp_bound(state: LocalState, deadline: Deadline) -> None:
         probe = (state.bound + high) // 2
 
 
-def dives(state: LocalState, attempts: int) -> None:
+def dives(state: LocalState) -> None:
     """Dive at the bound, then ever higher while it fails."""
     step = 0
     while state.lp is not None and not state.over() and state.bound + step < state.value:
-        dive(state, state.bound + step, attempts)
+        dive(state, state.bound + step)
         step = 2 * step + state.ticks[0]
 
 
-def dive(state: LocalState, time: int, attempts: int) -> None:
+def dive(state: LocalState, time: int) -> None:
     """Attempts to find an assignment that is done within `time`, by the LP's columns."""
     from railopt.solver.local.lp import assignment_of
 
     assert state.lp is not None
     rng = np.random.default_rng(state.seed)
     keep = max(2, min(state.rails, int(28 * state.rails / len(state.sizes))))
-    for _ in range(attempts):
+    for _ in range(ATTEMPTS):
         loads = state.lp.dive(state.class_capacities(time), keep, rng, state.deadline)
         if loads is not None:
             state.improve(assignment_of(state.sizes, state.lp.sizes, loads), "LP dive")

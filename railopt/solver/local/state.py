@@ -68,10 +68,6 @@ class LocalState:
         """int64 [rails]: the same for each rail."""
         return np.repeat(self.class_capacities(time), self.class_rails)
 
-    def slack(self, time: int) -> int:
-        """What all rails together may leave of their capacities."""
-        return int(self.class_capacities(time) @ self.class_rails) - self.total
-
     def improve(self, assignment: Ints, by: str) -> None:
         """Keep an assignment if it is better; its value is computed here, never taken from a
         search.

@@ -19,7 +19,7 @@ from railopt.base.arrays import Ints
 from railopt.base.errors import printable
 from railopt.evidence.bounds import local_bound
 from railopt.solver.local import values
-from railopt.solver.local.exact import HALF, Windows, affordable_half, decide_times
+from railopt.solver.local.exact import Windows, affordable_half, decide_times
 from railopt.solver.local.filling import closer, perfect, resplits
 from railopt.solver.local.prices import (
     configuration_lp,
@@ -87,7 +87,7 @@ def full_search(state: LocalState) -> None:
     """
     windows, steps, budget_s = None, 200_000_000, 0.1
     if len(state.sizes) <= MOST_EXACT:
-        half = affordable_half(HALF, state.deadline)
+        half = affordable_half(state.deadline)
         windows = Windows(state.sizes, state.capacities(state.value - 1), half)
     while not state.over():
         state.seed += 1

@@ -30,11 +30,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Bools, Floats, Ints
-from railopt.base.errors import InputError, NotProved
-from railopt.model.chunks import Chunks
+from railopt.base.errors import NotProved
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.solver.fluid import least_time
 from railopt.solver.moving.classes import Classes, classes_of
 from railopt.solver.rational import Number
 from railopt.solver.simplex import LinearProgram, guess, optimum
@@ -99,32 +97,12 @@ class MovedBound:
         }
 
 
-def least_moved(
-    fabric: Fabric,
-    chunks: Chunks,
-    time: Fraction | int | None = None,
-    *,
-    limit_s: float | None = None,
-) -> MovedBound:
-    """The least bytes moved by plans of at most `time` seconds, None: of the least time that
-    divisible traffic takes.  Where `limit_s` seconds are not enough the bound may be too low, and
-    `value` is None.
-    """
-    least = least_time(fabric, chunks)
-    if time is not None and time < least:
-        raise InputError(
-            f"no plan takes {time} seconds: even divisible traffic takes {least}; give as much, or "
-            f"more"
-        )
-    longest = least if time is None else Fraction(time)
-    return moved_within(fabric, classes_of(fabric, chunks), longest, limit_s=limit_s)
-
-
 def moved_within(
     fabric: Fabric, classes: Classes, time: Fraction, *, limit_s: float | None = None
 ) -> MovedBound:
-    """As `least_moved`, for a time that some plan is known to take.  Of more than `MOST` classes it
-    is what every plan moves.
+    """The least bytes moved by plans of at most `time` seconds, in which divisible traffic can be
+    carried.  Where `limit_s` seconds are not enough the bound may be too low, and `value` is None.
+    Of more than `MOST` classes it is what every plan moves.
     """
     began = clock.monotonic()
     if len(classes.size) > MOST:

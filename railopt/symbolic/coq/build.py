@@ -41,18 +41,18 @@ _DECLARED = re.compile(
 )
 _REQUIRED = re.compile(r"From\s+Rails\s+Require\s+(?:Import|Export)?\s*([^.]*)\.")
 _MARK = "@@ "
+TIMEOUT_S = 300  # of one coqc
 
 
 @dataclass(frozen=True)
 class Statement:
     """One printed theorem or definition.
 
-    name: ``Module.name``; kind: ``theorem`` or ``definition``; text: Coq's print-out, blanks
-    collapsed; axioms: what the proof assumes (empty: "Closed under the global context").
+    name: ``Module.name``; text: Coq's print-out, blanks collapsed; axioms: what the proof assumes
+    (empty: "Closed under the global context").
     """
 
     name: str
-    kind: str
     text: str
     axioms: tuple[str, ...]
 
@@ -64,7 +64,6 @@ class Compiled:
     ok: bool
     output: str
     seconds: float
-    timed_out: bool = False
 
 
 def theory() -> Path:
@@ -139,12 +138,8 @@ def run_coqc(path: Path, folder: Path, timeout_s: float) -> Compiled:
             command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=path.parent
         )
     except subprocess.TimeoutExpired:
-        return Compiled(
-            False,
-            f"coqc {path.name}: no answer within {timeout_s:g} s",
-            time.monotonic() - start,
-            True,
-        )
+        why = f"coqc {path.name}: no answer within {timeout_s:g} s"
+        return Compiled(False, why, time.monotonic() - start)
     return Compiled(done.returncode == 0, done.stdout + done.stderr, time.monotonic() - start)
 
 
@@ -168,15 +163,14 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def build(folder: Path | None = None, *, timeout_s: float = 300, jobs: int = 2) -> dict[str, float]:
+def build(folder: Path) -> dict[str, float]:
     """Compile the stale modules; module -> seconds for those compiled.  Raises CheckFailed on an
     error.
     """
-    folder = folder or theory()
     left = dependencies(folder)
     seconds: dict[str, float] = {}
     fresh: set[str] = set()
-    with _alone(folder), ThreadPoolExecutor(jobs) as pool:
+    with _alone(folder), ThreadPoolExecutor(2) as pool:
         while left:
             ready = [
                 name for name, needs in left.items() if all(need not in left for need in needs)
@@ -186,7 +180,7 @@ def build(folder: Path | None = None, *, timeout_s: float = 300, jobs: int = 2) 
                 for name in ready
                 if _stale(folder, name, left[name]) or any(need in fresh for need in left[name])
             ]
-            runs = pool.map(lambda name: run_coqc(folder / f"{name}.v", folder, timeout_s), work)
+            runs = pool.map(lambda name: run_coqc(folder / f"{name}.v", folder, TIMEOUT_S), work)
             for name, done in zip(work, runs, strict=True):
                 if not done.ok:
                     raise CheckFailed(f"coqc {name}.v: {done.output.strip()}")
@@ -240,14 +234,10 @@ def _audit_source(items: Sequence[tuple[str, str]], modules: Sequence[str], each
     return "\n".join(lines) + "\n"
 
 
-def audit(
-    folder: Path | None = None, modules: Sequence[str] | None = None, *, each: bool = False
-) -> list[Statement]:
+def audit(folder: Path, modules: Sequence[str], *, each: bool = False) -> list[Statement]:
     """Print every theorem (with its assumptions) and definition of the built modules."""
-    folder = folder or theory()
-    modules = list(modules or dependencies(folder))
     items = declared(folder, modules)
-    done = compile_text(_audit_source(items, modules, each), folder=folder, timeout_s=300)
+    done = compile_text(_audit_source(items, modules, each), folder=folder, timeout_s=TIMEOUT_S)
     if not done.ok:
         raise CheckFailed(f"the audit does not compile: {done.output.strip()[-600:]}")
     axioms: dict[str, tuple[str, ...]] = {}
@@ -263,7 +253,7 @@ def audit(
             () if closed else tuple(re.findall(r"^(\S+) :", body, re.M)) or ("something unnamed",)
         )
         axioms |= dict.fromkeys(head.split()[1:], assumed)
-    return [Statement(name, kind, texts[name], axioms.get(name, ())) for name, kind in items]
+    return [Statement(name, texts[name], axioms.get(name, ())) for name, _ in items]
 
 
 def forbidden(folder: Path, modules: Sequence[str]) -> list[str]:
@@ -275,11 +265,10 @@ def forbidden(folder: Path, modules: Sequence[str]) -> list[str]:
     ]
 
 
-def compare(folder: Path | None = None, modules: Sequence[str] | None = None) -> list[str]:
-    """Everything wrong with the built theory: admitted, assumed, or different from
-    ``statements.json``.
+def compare(folder: Path, modules: Sequence[str] | None = None) -> list[str]:
+    """Everything wrong with the built theory, or with these modules of it: admitted, assumed, or
+    different from ``statements.json``.
     """
-    folder = folder or theory()
     modules = list(modules or dependencies(folder))
     found = {s.name: s for s in audit(folder, modules)}
     pinned: dict[str, str] = json.loads((folder / STATEMENTS).read_text(encoding="utf-8"))
@@ -298,21 +287,19 @@ def compare(folder: Path | None = None, modules: Sequence[str] | None = None) ->
     return problems
 
 
-def pin(folder: Path | None = None) -> int:
+def pin(folder: Path) -> int:
     """Write ``statements.json`` from what Coq prints now; the number of entries."""
-    folder = folder or theory()
-    texts = {s.name: s.text for s in audit(folder)}
+    texts = {s.name: s.text for s in audit(folder, list(dependencies(folder)))}
     (folder / STATEMENTS).write_text(
         json.dumps(texts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
     return len(texts)
 
 
-def theorems(folder: Path | None = None) -> dict[str, list[str]]:
+def theorems(folder: Path) -> dict[str, list[str]]:
     """Id (``T1`` ... ) -> the names of its theorems, ``Module.name``, from the sources alone (no
     coqc).
     """
-    folder = folder or theory()
     named: dict[str, list[str]] = {}
     for name, kind in declared(folder, list(dependencies(folder))):
         match = re.match(r"\w+\.(T\d+)_", name)
@@ -321,16 +308,15 @@ def theorems(folder: Path | None = None) -> dict[str, list[str]]:
     return dict(sorted(named.items(), key=lambda item: int(item[0][1:])))
 
 
-def compile_text(text: str, *, folder: Path | None = None, timeout_s: float = 60) -> Compiled:
+def compile_text(text: str, *, folder: Path, timeout_s: float) -> Compiled:
     """Compile one generated source against the built theory, in a temporary folder."""
-    folder = folder or theory()
     with tempfile.TemporaryDirectory(prefix="railopt-coq-") as scratch:
         path = Path(scratch) / "Generated.v"
         path.write_text(text, encoding="utf-8")
         return run_coqc(path, folder, timeout_s)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Build, audit, compare; 0 if the theory is exactly what ``statements.json`` says, 4 if not."""
     parser = argparse.ArgumentParser(
         prog="python -m railopt.symbolic.coq", description=main.__doc__
@@ -339,7 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--pin", action="store_true", help="rewrite statements.json from what Coq prints"
     )
     parser.add_argument("--build", action="store_true", help="build, and compare nothing")
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     start = time.monotonic()
     folder = theory()
     seconds = build(folder)
@@ -377,7 +363,3 @@ def entry() -> None:
     except (BackendError, CheckFailed) as error:
         print(f"railopt.symbolic.coq: error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    entry()

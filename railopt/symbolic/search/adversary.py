@@ -35,6 +35,7 @@ from railopt.symbolic.search.oracle import (
 from railopt.symbolic.statements.granularity import any_size_instances
 
 BATCH = 20_000
+STARTS = 8  # of a climb
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,6 @@ class WorstInstance:
     instance: Sizes | Instance
     value: int
     best: int
-    tried: int
 
     @property
     def ratio(self) -> Fraction:
@@ -72,21 +72,18 @@ def lpt_ratios(
     return rated
 
 
-def worst_lpt(
-    rails: int, *, most_chunks: int | None = None, largest: int | None = None
-) -> WorstInstance:
-    """Every multiset of up to 2N + 1 chunks of up to 2N - 1 bytes (or as given); the smallest of
+def worst_lpt(rails: int, *, largest: int | None = None) -> WorstInstance:
+    """Every multiset of up to 2N + 1 chunks of up to 2N - 1 bytes (or `largest`); the smallest of
     the worst.
 
     Ties go to fewer chunks, then fewer bytes.  An instance whose average can't beat the worst so
     far is not solved.
     """
-    most, top, tried = most_chunks or 2 * rails + 1, largest or 2 * rails - 1, 0
+    top = largest or 2 * rails - 1
     best: tuple[Fraction, int, int, Sizes, int, int] | None = None
-    for chunks in range(rails + 1, most + 1):
+    for chunks in range(rails + 1, 2 * rails + 2):
         every = multisets(chunks, top, fewest=chunks)
         while batch := list(islice(every, BATCH)):
-            tried += len(batch)
             rated = lpt_ratios(batch, rails, best[0] if best else Fraction(0))
             found = max(
                 (ratio, -len(s), -sum(s), s, value, opt)
@@ -95,7 +92,7 @@ def worst_lpt(
             best = found if best is None or found[:3] > best[:3] else best
     assert best is not None
     return WorstInstance(
-        rails, _primitive(best[3]), best[4] // _unit(best[3]), best[5] // _unit(best[3]), tried
+        rails, _primitive(best[3]), best[4] // _unit(best[3]), best[5] // _unit(best[3])
     )
 
 
@@ -150,21 +147,17 @@ def _one_sender_changed(targets: Targets, rails: int) -> Iterator[Targets]:
                 yield (*targets[:k], chosen, *targets[k + 1 :])
 
 
-def worst_receive(
-    rails: int, *, policy: str = "lpt", starts: int = 8, seed: int = 1
-) -> WorstInstance:
+def worst_receive(rails: int, *, policy: str = "lpt") -> WorstInstance:
     """Climb from random targets on N + 2 nodes (one more than needed), then silence every sender
     that is not needed.
     """
-    dice, tried = Dice(seed, "worst_receive"), 0
-    nodes = rails + 2
+    dice, nodes = Dice(1, "worst_receive"), rails + 2
     best: tuple[Fraction, int, Targets, int, int] | None = None
-    for _ in range(starts):
+    for _ in range(STARTS):
         now: Targets = tuple(_others(k, nodes, rails, dice) for k in range(nodes))
         score: tuple[Fraction, int, Targets, int, int] | None = None
         while True:
             options = [now, *_one_sender_changed(now, rails)]
-            tried += len(options)
             rated = receive_ratios(options, rails, policy)
             top = max(
                 (ratio, -sum(map(len, t)), t, value, opt)
@@ -176,7 +169,7 @@ def worst_receive(
         if best is None or score[:2] > best[:2]:
             best = score
     assert best is not None
-    return WorstInstance(rails, _renumbered(as_instance(best[2])), best[3], best[4], tried)
+    return WorstInstance(rails, _renumbered(as_instance(best[2])), best[3], best[4])
 
 
 def _others(node: int, nodes: int, number: int, dice: Dice) -> tuple[int, ...]:
@@ -194,17 +187,16 @@ def _renumbered(instance: Instance) -> Instance:
 
 
 # ---------------------------------------------------------------- sizes that differ
-def smallest_gap(
-    rails: int = 2, nodes: int = 3, most_chunks: int = 6, largest: int = 2
-) -> WorstInstance | None:
-    """The first instance, by chunks and then bytes, whose coupled optimum is above the optimum of
-    every node and side alone.
+def smallest_gap(most_chunks: int = 6, largest: int = 2) -> WorstInstance | None:
+    """The first instance on three nodes of two rails, by chunks and then bytes, whose coupled
+    optimum is above the optimum of every node and side alone.
     """
+    nodes, rails = 3, 2
     every = sorted(
         any_size_instances(nodes, most_chunks, largest),
         key=lambda i: (len(i), sum(c[2] for c in i)),
     )
-    for tried, instance in enumerate(every, 1):
+    for instance in every:
         alone = max(
             best_local([c[2] for c in instance if c[side] == k], rails)
             for side in (0, 1)
@@ -212,5 +204,5 @@ def smallest_gap(
         )
         value, _ = best_coupled(instance, rails)
         if value > alone:
-            return WorstInstance(rails, instance, value, alone, tried)
+            return WorstInstance(rails, instance, value, alone)
     return None

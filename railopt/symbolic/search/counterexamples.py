@@ -169,7 +169,7 @@ def _wrong(record: Record) -> list[str]:
     return [f"{name}: not so" for name in record["where"] if not WHERE[name](record)]
 
 
-def replay_file(name: str, quick: bool = False) -> Result:
+def replay_file(name: str) -> Result:
     """Replay `proofs/counterexamples/<name>`."""
     record = read(proofs_folder() / "counterexamples" / name)
     found = f"{record['value']} against {record['optimum']}"

@@ -20,12 +20,15 @@ Held = tuple[frozenset[int], ...]  # of each node, its experts
 
 
 class SmallLayer(NamedTuple):
-    """tokens [expert][node], slots and rates of nodes; a token is one byte."""
+    """tokens [expert][node], slots and rates of nodes, the experts that each holds beside the
+    slots; a token is one byte.
+    """
 
     tokens: tuple[tuple[int, ...], ...]
     slots: tuple[int, ...]
     tx: tuple[int, ...]
     rx: tuple[int, ...]
+    there: Held
 
 
 class LayerPrices(NamedTuple):
@@ -37,15 +40,22 @@ class LayerPrices(NamedTuple):
 
 
 def _layers(quick: bool) -> Iterator[SmallLayer]:
-    """Two nodes and two experts; three nodes and two experts with few tokens."""
-    rates = [(1, 1), (1, 2)][: 1 if quick else 2]
+    """Two nodes and two experts, some with copies there; three nodes and two experts with few
+    tokens.
+    """
+    rates, none = [(1, 1), (1, 2)][: 1 if quick else 2], frozenset[int]()
+    first = (frozenset([0]), none), (frozenset([0]), frozenset([0, 1]))
     for numbers in product((0, 2) if quick else (0, 1, 3), repeat=4):
-        for slots in ((1, 1), (2, 1), (2, 2)):
-            for tx in rates:
-                yield SmallLayer((numbers[:2], numbers[2:]), slots, tx, tx[::-1])
+        tokens = numbers[:2], numbers[2:]
+        for tx in rates:
+            for slots in ((1, 1), (2, 1), (2, 2)):
+                yield SmallLayer(tokens, slots, tx, tx[::-1], (none, none))
+            for slots, there in zip(((0, 1), (0, 0)), first, strict=True):
+                yield SmallLayer(tokens, slots, tx, tx[::-1], there)
     for numbers in product((0, 2), repeat=6):
         if sum(numbers) == 6 or (not quick and sum(numbers) == 4):
-            yield SmallLayer((numbers[:3], numbers[3:]), (1, 1, 0), (1, 1, 2), (1, 1, 1))
+            tokens3 = numbers[:3], numbers[3:]
+            yield SmallLayer(tokens3, (1, 1, 0), (1, 1, 2), (1, 1, 1), (none, none, none))
 
 
 def _prices(nodes: int) -> Iterator[LayerPrices]:
@@ -56,11 +66,14 @@ def _prices(nodes: int) -> Iterator[LayerPrices]:
 
 
 def placements(layer: SmallLayer, *, within: bool = True) -> Iterator[Held]:
-    """Every way to hold each expert somewhere, in the slots; in any number of them otherwise."""
+    """Every way to hold each expert somewhere: the copies that are there, and more in the slots; in
+    any number of them otherwise.
+    """
     experts = range(len(layer.tokens))
+    every = layer.slots if within else (len(layer.tokens),) * len(layer.slots)
     choices = [
-        [frozenset(held) for size in range(most + 1) for held in combinations(experts, size)]
-        for most in (layer.slots if within else (len(layer.tokens),) * len(layer.slots))
+        [there.union(more) for size in range(most + 1) for more in combinations(experts, size)]
+        for most, there in zip(every, layer.there, strict=True)
     ]
     for held in product(*choices):
         if frozenset().union(*held) == frozenset(experts):
@@ -103,10 +116,13 @@ def least(layer: SmallLayer) -> Fraction:
 
 def certificate(layer: SmallLayer, prices: LayerPrices) -> dict[str, Any]:
     """What the kernel reads of a bound by prices."""
-    lists = {name: [*getattr(layer, name)] for name in ("slots", "tx", "rx")}
-    tokens = [[*row] for row in layer.tokens]
+    lists: dict[str, Any] = {name: [*getattr(layer, name)] for name in ("slots", "tx", "rx")}
+    lists["tokens"] = [[*row] for row in layer.tokens]
+    if any(layer.there):
+        held = [[int(e in mine) for mine in layer.there] for e in range(len(layer.tokens))]
+        lists["holds"] = held
     return {
-        "problem": {"kind": "layer", "tokens": tokens, **lists, "token_bytes": 1},
+        "problem": {"kind": "layer", **lists, "token_bytes": 1},
         "witness": {"kind": "node prices", **{k: [*v] for k, v in prices._asdict().items()}},
     }
 
@@ -152,12 +168,11 @@ def order(quick: bool = False, *, within: bool = True) -> Result:
 def _all_pay(layer: SmallLayer, prices: LayerPrices) -> int:
     """What every placement pays at least for tokens that leave their node."""
     nodes, total = range(len(layer.slots)), 0
-    for row in layer.tokens:
+    for expert, row in enumerate(layer.tokens):
+        slot = [0 if expert in layer.there[a] else prices.slot[a] for a in nodes]
         total += min(
             sum(
-                prices.slot[a]
-                if a == b
-                else min(prices.slot[a], row[a] * (prices.send[a] + prices.recv[b]))
+                slot[a] if a == b else min(slot[a], row[a] * (prices.send[a] + prices.recv[b]))
                 for a in nodes
             )
             for b in nodes

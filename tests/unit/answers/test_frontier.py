@@ -17,7 +17,7 @@ from railopt import Chunks, Fabric, plan, workloads
 from railopt.answers.frontier import DEFAULT_POLICIES, frontier
 from railopt.base.errors import InputError
 from railopt.policies import POLICIES
-from railopt.solver.moving.bound import least_moved
+from tests.moved import least_moved
 
 Cli = Callable[..., Any]
 FABRIC = Fabric.uniform(4, 4).degraded({(1, 2): "0", (0, 1): "0.5"})

@@ -14,7 +14,8 @@ from railopt.answers.gap import GapRow, gap_lines, gaps, policy_gaps, save_certi
 from railopt.base.errors import CheckFailed, InputError, NotProved
 from railopt.evidence.bracket import Status
 from railopt.solver.coupled.race import Race
-from railopt.solver.moving.bound import MovedBounds, least_moved
+from railopt.solver.moving.bound import MovedBounds
+from tests.moved import least_moved
 
 FABRIC = Fabric.uniform(nodes=4, rails=4)
 CHUNKS = workloads.moe(FABRIC, skew=0.5, seed=2, tokens=512).chunks("256KiB")

@@ -14,6 +14,7 @@ import pytest
 
 from railopt import Candidate, Fabric, Traffic, plan, simulate, size, workloads
 from railopt.answers.candidates import candidates_from, crossed
+from railopt.answers.dispatches import Dispatches
 from railopt.answers.size import PLANNED, SizeQuestion, _lost, _Site
 from railopt.base.errors import InputError
 
@@ -80,10 +81,11 @@ def test_a_spine_joins_nodes_whose_living_nics_are_on_other_rails() -> None:
     chunks = [Traffic(matrix, 2).chunks("flow")]
     for kind, lost in (("rail-only", None), ("spine", 1), ("fat-tree", 1)):
         drawn = replace(QUICK, seed=4)  # hashed apart while all NICs live
-        site = _Site(Candidate(kind, rails=2, kind=kind), chunks, drawn)
+        work = Dispatches(chunks, drawn.seed)
+        site = _Site(Candidate(kind, rails=2, kind=kind), work, drawn)
         ways = ["lpt-local", site.today]
-        healthy = {way: site.carried(site.fabric(), chunks[0], way).time for way in ways}
-        assert _lost(ways, site.degraded(dead, ways), healthy) == lost
+        healthy = min(work.carried(site.fabric(), 0, way).time for way in ways)
+        assert _lost(min(site.degraded(dead, ways).values(), default=None), healthy) == lost
 
 
 @pytest.mark.slow
@@ -155,6 +157,14 @@ def test_wrong_arguments_are_one_sentence(
     ran = railopt_cli(*LINE, *wrong)
     assert ran.code == 1
     assert message in ran.err
+
+
+def test_a_question_that_takes_long_says_so_first(
+    railopt_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "minutes" not in railopt_cli(*LINE).err
+    monkeypatch.setattr("railopt.answers.size.PLAN_S", 10.0)
+    assert "size: up to 30 plans of" in railopt_cli(*LINE).err
 
 
 def test_wrong_candidates_are_named(tmp_path: Path) -> None:

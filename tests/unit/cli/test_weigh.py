@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from railopt.moe.routing.sources import trace_from
 from railopt.moe.weigh import MECHANISMS
 
 LINE = ("weigh", "drift:steps=4", "--nodes", "2", "--gpus", "2", "--model", "mixtral-8x7b")
@@ -19,7 +20,8 @@ def test_the_table_has_a_row_per_mechanism(railopt_cli: Callable[..., Any]) -> N
     ran = railopt_cli(*LINE, "--steps", "1", "--order", "rails,split")
     assert ran.code == 0
     words = [line.split()[:2] for line in ran.out.split("\n\n")[0].splitlines()[2:]]
-    assert words == [["as", "it"], ["+", "rails"], ["+", "split"], ["nothing", "beats"]]
+    last = [["best", "found"], ["nothing", "beats"]]
+    assert words == [["as", "it"], ["+", "rails"], ["+", "split"], *last]
 
 
 @pytest.mark.slow
@@ -51,13 +53,26 @@ def test_a_page_shows_what_was_weighed(railopt_cli: Callable[..., Any], tmp_path
 @pytest.mark.slow
 def test_the_bounds_are_certificates(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / "bounds"
-    line = (*LINE, "--order", "rails", "--certificate", str(folder))
+    line = (*LINE, "--order", "rails,split", "--certificate", str(folder))
     assert railopt_cli(*line).code == 0
     files = sorted(folder.glob("*.json"))
-    assert len(files) % 2 == 0 < len(files)
+    assert {file.name.split("-")[0] for file in files} == {"none", "split", "any"}
+    assert len(files) % 6 == 0
     assert railopt_cli("check", *map(str, files)).code == 0
     again = railopt_cli(*line)
     assert (again.code, "is there already" in again.err) == (1, True)
+
+
+@pytest.mark.slow
+def test_what_a_trace_that_does_not_fit_is_told_helps(
+    railopt_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    trace_from("drift:steps=3", ranks=8).save(tmp_path / "eight.npz")
+    line = (LINE[0], tmp_path / "eight.npz", *LINE[2:], "--steps", "1", "--order", "rails")
+    refused = railopt_cli(*line)
+    assert (refused.code, "--merge-ranks" in refused.err) == (1, True)
+    assert railopt_cli(*line, "--merge-ranks").code == 0
+    assert railopt_cli("hybrid", *line[1:-4], "--steps", "1", "--merge-ranks").code == 0
 
 
 @pytest.mark.parametrize(
@@ -67,6 +82,7 @@ def test_the_bounds_are_certificates(railopt_cli: Callable[..., Any], tmp_path: 
         (("--figure", "weighed.bmp"), "weighed.bmp"),
         (("--held-out", "9"), "held out"),
         (("--width", "column"), "--width"),
+        (("--order", ""), "--order"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(

@@ -15,6 +15,7 @@ from railopt.base.dice import Dice
 from railopt.base.errors import InputError
 from railopt.checker import check_certificate
 from railopt.moe.joint import Demand, NodePrices
+from railopt.moe.together import found_together
 
 
 def drawn(seed: int) -> Demand:
@@ -54,13 +55,14 @@ def least_time(demand: Demand, holds: np.ndarray) -> float:
 
 
 def placements(demand: Demand) -> list[np.ndarray]:
-    """Every way to hold all experts within the slots."""
+    """Every way to hold all experts: the copies that are there, and others within the slots."""
     nodes, experts = demand.tokens.shape
     found = []
     for bits in product([False, True], repeat=nodes * experts):
         holds = np.array(bits).reshape(nodes, experts)
-        if holds.any(axis=0).all() and (holds.sum(axis=1) <= demand.slots).all():
-            found.append(holds)
+        new = holds & ~demand.held
+        if holds.any(axis=0).all() and (new.sum(axis=1) <= demand.slots).all():
+            found.append(holds | demand.held)
     return found
 
 
@@ -85,8 +87,45 @@ def test_no_placement_is_below_the_bound(seed: int) -> None:
 def test_the_bound_of_copies_as_given_is_their_best_split(seed: int) -> None:
     demand = drawn(seed)
     for holds in placements(demand)[::7]:
-        least = least_time(demand, holds)
-        assert float(demand.best(holds)[0]) == pytest.approx(least, rel=1e-4, abs=1e-12)
+        given, least = demand.holding(holds, 0 * demand.slots), least_time(demand, holds)
+        bound, prices = given.best()
+        assert float(bound) == pytest.approx(least, rel=1e-4, abs=1e-12)
+        assert given.certificate(prices).require().bound == bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(16))
+def test_no_copies_beside_those_that_are_there_are_below_the_bound(seed: int) -> None:
+    demand = drawn(seed)
+    dice = Dice(seed, "there")
+    held = placements(demand)[int(dice.below(len(placements(demand)))[0])]
+    some = demand.holding(held, dice.below(2, len(demand.slots)))
+    times = [least_time(some, holds) for holds in placements(some)]
+    free = NodePrices(*(dice.below(9, len(demand.slots)) + 1 for _ in range(3)))
+    for prices in (some.prices(), free):
+        assert float(some.bound(prices)) <= min(times) * (1 + 1e-9)
+        assert some.certificate(prices).require().bound == some.bound(prices)
+    assert some.bound(some.prices()) >= demand.bound(demand.prices()) or some.slots.any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(16))
+def test_what_is_found_can_be_done_and_is_near_the_best(seed: int) -> None:
+    demand = drawn(seed)
+    found = found_together(demand, demand.relaxed().held)
+    assert (found.holds.sum(axis=1) <= demand.slots).all()
+    assert found.holds.any(axis=0).all()
+    away = np.where(found.holds, 0, demand.tokens)
+    assert np.array_equal(found.sent, away.sum(axis=1))
+    assert (found.received.sum(), found.received.min() >= 0) == (away.sum(), True)
+    best, mine = (
+        min(least_time(demand, holds) for holds in placements(demand)),
+        found.seconds(demand),
+    )
+    assert best * (1 - 1e-9) <= least_time(demand, found.holds)
+    token = Fraction(demand.token_bytes, int(min(demand.tx.min(), demand.rx.min())))
+    assert float(mine) >= best * (1 - 1e-9)
+    assert float(mine - 2 * token) <= 1.25 * best
 
 
 @pytest.mark.slow
@@ -119,6 +158,9 @@ def test_a_certificate_holds_and_no_larger_one_does(seed: int) -> None:
         ("problem", "tokens", [[6], [6]]),
         ("problem", "rx", [4, 5]),
         ("problem", "token_bytes", 7),
+        ("problem", "holds", [[1, 1], [0, 0]]),
+        ("problem", "holds", [[0, 0]]),
+        ("problem", "holds", [[0], [0]]),
         ("witness", "recv", [0, 0]),
         ("witness", "slot", [0, 0]),
         ("witness", "slot", [9, 6]),
@@ -152,6 +194,8 @@ def test_one_slot_for_two_experts_that_both_want() -> None:
         ({"slots": np.array([1, 0])}, "1 slots can't hold 2 experts"),
         ({"slots": np.array([1])}, "one per node"),
         ({"tokens": np.array([[1, -1], [0, 0]])}, "can't be negative"),
+        ({"holds": np.ones((2, 3), np.bool_)}, "one per node and expert"),
+        ({"slots": 0 * np.ones(2, np.int64), "holds": np.eye(2, 2, 1) > 0}, "can't hold 1 experts"),
     ],
 )
 def test_what_is_no_demand_is_refused(changed: dict[str, np.ndarray], message: str) -> None:

@@ -13,6 +13,8 @@ from railopt.model.fabric import Fabric
 from railopt.moe.routing.sources import trace_from
 from railopt.moe.routing.trace import Trace
 from railopt.moe.weigh import (
+    ANY_COPIES,
+    ANY_PLACEMENT,
     ANY_RAILS,
     ANY_SPLIT,
     MECHANISMS,
@@ -67,11 +69,21 @@ def test_every_row_is_above_its_bound_and_the_last() -> None:
     found = weigh(drifting(), FABRIC, WeighQuestion(**QUICK))
     assert [row.added for row in found.rows] == ["", *MECHANISMS]
     for row in found.rows:
-        assert row.bound_ps is None or row.bound_ps <= row.exchange_ps
+        assert row.bound_ps <= row.exchange_ps
         if row.added != "experts":  # which is not held to the slots
-            assert row.exchange_ps >= found.exchange_bound_ps
+            assert row.exchange_ps >= found.exchange_bound_ps <= row.bound_ps
             assert row.iteration_ps >= found.iteration_bound_ps
+    assert found.found_ps >= found.exchange_bound_ps
     assert found.rows[1].exchange_ps <= found.rows[0].exchange_ps
+    kinds = {row.added: (row.bounds, row.witness) for row in found.rows}
+    assert kinds[""] == kinds["rails"] == kinds["stages"] == (ANY_RAILS, "none")
+    assert kinds["placement"] == (ANY_SPLIT, "placement")
+    assert kinds["split"] == (ANY_COPIES, "split")
+    assert set(found.witness) == {row.witness for row in found.rows} | {ANY_PLACEMENT}
+    every = found.certificates()
+    for row in found.rows:
+        mine = [each for name, each in every.items() if name.startswith(f"{row.witness}-")]
+        assert int(sum(each.require().bound for each in mine) * 10**12) == row.bound_ps
     assert found.scored_on == (int(drifting().iterations[5]),)
 
 
@@ -95,7 +107,7 @@ def test_bounds_hold_where_nics_send_and_receive_at_different_rates() -> None:
     slow = replace(FABRIC, rx=FABRIC.rx // np.array([[1, 4], [2, 1]]))
     found = weigh(drifting(), slow, WeighQuestion(**QUICK))
     for row in found.rows:
-        assert row.bound_ps is None or row.bound_ps <= row.exchange_ps
+        assert row.bound_ps <= row.exchange_ps
         if row.added != "experts":
             assert row.exchange_ps >= found.exchange_bound_ps
 
@@ -147,24 +159,24 @@ def test_a_trace_must_have_two_steps_and_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "exchange", "split", "said"),
+    ("bound", "exchange", "together", "said"),
     [
-        (95, 100, 97, ""),
-        (0, 100, 97, "no token has to leave"),
-        (50, 100, 90, "freedom of placement"),
-        (50, 100, 55, "split, rails and stages"),
-        (50, 100, None, "copies, which no row"),
+        (95, 100, 200, ""),
+        (95, 200, 100, ""),
+        (0, 100, 0, ""),
+        (50, 100, 90, "44% below the best found: it may hold parts of an expert"),
+        (50, 80, 90, "38% below"),
     ],
 )
 def test_a_weak_bound_says_which_freedom_it_has(
-    bound: int, exchange: int, split: int | None, said: str
+    bound: int, exchange: int, together: int, said: str
 ) -> None:
     rows = [
         Worth("", 200, 900, 150, ANY_RAILS, True, 0.0),
-        Worth("placement", exchange, 800, split, ANY_SPLIT, True, 0.0),
-        Worth("experts", 10, 700, None, "", True, 0.0),  # is not held to the slots
+        Worth("placement", exchange, 800, 60, ANY_SPLIT, True, 0.0),
+        Worth("experts", 10, 700, 0, ANY_SPLIT, True, 0.0),  # is not held to the slots
     ]
-    found = Weighed(tuple(rows), bound, 100, (3,), 2, False, "gpt")
+    found = Weighed(tuple(rows), bound, 100, together, (3,), 2, False, "gpt")
     assert said in found.weakness
     assert bool(found.weakness) == bool(said)
     assert Weighed.from_dict(found.as_dict()).rows == found.rows

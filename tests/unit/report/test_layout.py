@@ -244,14 +244,14 @@ def drawn_waterfall(width: float) -> Any:
             name,
             4_000_000_000 - place * 500_000_000,
             9_000_000_000,
-            1_500_000_000 if place else None,
+            1_500_000_000,
             "any rails",
             kept=place != 2,
             copies=0.0,
         )
         for place, name in enumerate(added)
     )
-    found = Weighed(rows, 1_200_000_000, 8_000_000_000, (8, 9), 2, False, "gpt")
+    found = Weighed(rows, 1_200_000_000, 8_000_000_000, 1_300_000_000, (8, 9), 2, False, "gpt")
     return waterfall(found, "a-trace-of-some-length.npz: what each mechanism is worth", width=width)
 
 

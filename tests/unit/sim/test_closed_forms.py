@@ -274,7 +274,8 @@ def test_percentiles_and_curve(fabric: Fabric) -> None:
     timeline = simulate(
         planned(fabric, [0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3], [MIB, 2 * MIB, 3 * MIB, 4 * MIB])
     )
-    assert timeline.percentiles((25, 50, 100)) == {"p25": FULL, "p50": 2 * FULL, "p100": 4 * FULL}
+    ends = {"p50": 2 * FULL, "p90": 4 * FULL, "p99": 4 * FULL, "p100": 4 * FULL}
+    assert timeline.percentiles() == ends
     assert timeline.throughput(4) == pytest.approx(
         LINE * np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]])
     )

@@ -83,7 +83,8 @@ def test_a_cut_takes_memory_for_what_occurs(leaves: Leaves | None) -> None:
     made = across(replace(leafy(4000, 1, Leaves(2, 1, LINE)), leaves=leaves), [0], [2])
     tracemalloc.start()
     try:
-        row = GapRow("flow", "lpt", gap(made, limit_s=0)).as_dict()
+        cut = uplink_bound(made.fabric, made.chunks)
+        row = GapRow("flow", "lpt", gap(made, limit_s=0), cut).as_dict()
         assert tracemalloc.get_traced_memory()[1] < 1 << 24
     finally:
         tracemalloc.stop()

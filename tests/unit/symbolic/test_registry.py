@@ -66,7 +66,7 @@ def test_every_id_in_use_is_registered() -> None:
 
 
 def test_coq_and_the_registry_name_the_same_theorems() -> None:
-    numbered = {name for names in coq.theorems().values() for name in names}
+    numbered = {name for names in coq.theorems(coq.theory()).values() for name in names}
     listed = {name: theorem.id for theorem in registry.read().values() for name in theorem.coq}
     assert set(listed) == numbered
     for name, identity in listed.items():

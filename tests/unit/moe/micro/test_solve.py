@@ -16,7 +16,7 @@ from railopt.base.arrays import Bools, Ints
 from railopt.base.dice import Dice
 from railopt.base.errors import InputError
 from railopt.evidence.certificate import Certificate
-from railopt.moe.micro.flow import _reached, evened
+from railopt.moe.micro.flow import evened
 from railopt.moe.micro.room import Case, best_of, bound_of, closed_bound, relaxed
 from railopt.moe.micro.slots import SpareSlots
 from railopt.moe.micro.solve import Greedy, split
@@ -78,19 +78,6 @@ def test_the_best_split_over_given_copies_is_exact() -> None:
         assert tokens.sum(axis=1).max() == best == bound_of(bare, counts, tight)
 
 
-def linked(start: int, ends: Bools, tokens: Ints, has: Bools) -> Ints:
-    """As `_reached`, with the links of all GPUs."""
-    links = (tokens > 0).astype(np.int64) @ has.T.astype(np.int64) > 0
-    before = np.full(len(has), -1, np.int64)
-    before[start], layer = start, [start]
-    while layer and not (ends & (before >= 0)).any():
-        found = [g for g in range(len(has)) if before[g] < 0 and links[layer, g].any()]
-        for gpu in found:
-            before[gpu] = next(giver for giver in layer if links[giver, gpu])
-        layer = found
-    return before
-
-
 def confined(case: Case, counts: Ints) -> list[Bools]:
     """As `_of_gpus`, set by set."""
     able = case.holds | case.may
@@ -101,15 +88,12 @@ def confined(case: Case, counts: Ints) -> list[Bools]:
 
 
 @pytest.mark.slow
-def test_chains_and_sets_are_those_of_the_plain_loops() -> None:
+def test_sets_are_those_of_the_plain_loop() -> None:
     dice = np.random.default_rng(39)
     for _ in range(200):
         gpus, experts = (int(most) for most in dice.integers(1, 12, 2))
         has = dice.random((gpus, experts)) < dice.random()
         has[dice.integers(gpus, size=experts), np.arange(experts)] = True
-        tokens, ends = np.where(has, dice.integers(0, 4, has.shape), 0), dice.random(gpus) < 0.2
-        start = int(dice.integers(gpus))
-        assert np.array_equal(_reached(start, ends, tokens, has), linked(start, ends, tokens, has))
         may, counts = (dice.random(has.shape) < 0.3) & ~has, dice.integers(0, 9, experts)
         case = Case(has, may, dice.integers(0, 3, gpus).astype(np.int32))
         every = [np.ones(experts, np.bool_), *confined(case, counts)]
@@ -270,7 +254,8 @@ def test_certificates_are_files(tmp_path: Path) -> None:
     found = split(SpareSlots(1, 2, np.eye(2, dtype=bool), np.ones(2, int)), [5, 0])
     found.save(tmp_path / "a.json")
     assert kernel.check(tmp_path / "a.json").optimal
-    assert Certificate.read(tmp_path / "a.json").bracket == found.bracket
+    read = Certificate.read(tmp_path / "a.json")
+    assert (read.bound, read.optimum) == (found.bracket.bound, found.bracket.status)
     assert kernel.main([str(tmp_path / "a.json")]) == 0
     nothing = split(SpareSlots(1, 2, np.eye(2, dtype=bool), np.ones(2, int)), [0, 0], "exact")
     assert nothing.certificate().check().ok

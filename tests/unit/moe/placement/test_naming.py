@@ -114,8 +114,8 @@ def test_an_aim_is_served_at_least_as_well_as_without_it() -> None:
 
     def time(placed: object, layer: int) -> int:
         here, home = placed.holds[layer], placed.home[layer]
-        shares = split(COUNTS[layer], here, home, 2, "even")
-        return measure(MODEL, shares, here, home=home).total
+        flow = split(COUNTS[layer], here, home, 2, "even").sum(axis=1)
+        return measure(MODEL, flow, COUNTS[layer], here, home=home).total
 
     assert all(busy(linked, layer) <= busy(plain, layer) for layer in range(2))
     assert sum(busy(linked, layer) for layer in range(2)) < sum(

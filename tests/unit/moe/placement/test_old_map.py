@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from railopt.base.errors import InputError
-from railopt.moe.placement.old_map import _shared, least_change
+from railopt.moe.placement.old_map import least_change
 from railopt.moe.placement.replicate import rebalance
 
 
@@ -37,16 +37,6 @@ def test_what_stays_keeps_its_slot_and_nothing_is_lost(together: int) -> None:
     if together == 2:  # GPUs that shared a node still do
         nodes = [{tuple(g) for g in held(part, 2)} for part in plan[0].reshape(2, 12)]
         assert {tuple(g) for g in held(after[0, :12], 2)} in nodes
-
-
-def test_shared_experts_are_counted_once() -> None:
-    rng = np.random.default_rng(2)
-    new = np.stack([rng.permutation(12)[:9].reshape(3, 3) for _ in range(4)]).astype(np.int32)
-    old = rng.integers(-1, 12, (4, 3, 3))  # with twins and empty slots
-    found = _shared(new, old, 12)
-    for layer, g, h in np.ndindex(4, 3, 3):
-        both = set(new[layer, g].tolist()) & set(old[layer, h].tolist())
-        assert found[layer, g, h] == len(both)
 
 
 def test_old_slots_may_be_empty_or_hold_twins() -> None:

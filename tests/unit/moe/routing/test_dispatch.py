@@ -9,7 +9,7 @@ import pytest
 
 from railopt.base.errors import InputError
 from railopt.moe.placement.placement import Placement
-from railopt.moe.routing.dispatch import combine, dispatch, split
+from railopt.moe.routing.dispatch import combine, dispatch, flows, split
 from railopt.moe.routing.trace import Trace
 
 NODES, GPUS, EXPERTS, TOP_K = 2, 2, 6, 3
@@ -65,6 +65,8 @@ def test_every_rule_sends_every_token_once_to_a_holder(rule: str) -> None:
     trace, placed = example(3)
     shares = split(trace.counts[1, 0], placed.holds[0], placed.home[0], GPUS, rule)
     np.testing.assert_array_equal(shares.sum(axis=2), trace.counts[1, 0])
+    summed = flows(trace.counts[1, 0], placed.holds[0], placed.home[0], GPUS, rule)
+    np.testing.assert_array_equal(summed, shares.sum(axis=1))
     assert not shares[:, ~placed.holds[0].T].any()
 
 

@@ -13,10 +13,11 @@ from railopt.base.errors import InputError
 from railopt.model.inside import Inside
 from railopt.model.plan import rail_costs
 from railopt.model.workloads import from_spec
-from railopt.solver.fluid import least_time, solve_fluid
+from railopt.solver.fluid import solve_fluid
 from railopt.solver.moving import bound as moving
-from railopt.solver.moving.bound import BytePrices, least_moved, price_bound
+from railopt.solver.moving.bound import BytePrices, price_bound
 from railopt.solver.moving.classes import classes_of
+from tests.moved import least_moved
 
 HEALTHY = Fabric.uniform(3, 4, gpus=4)
 SHARED = Fabric.uniform(3, 2, gpus=4)
@@ -150,8 +151,6 @@ def test_edges() -> None:
     none = Chunks.from_units(HEALTHY, src_gpu=[], dst=[], size=[])
     assert least_moved(HEALTHY, none).bound == least_moved(HEALTHY, none).value == 0
     chunks = units(HEALTHY, 10, 0)
-    with pytest.raises(InputError, match="even divisible traffic takes"):
-        least_moved(HEALTHY, chunks, least_time(HEALTHY, chunks) * Fraction(99, 100))
     with pytest.raises(InputError, match="name theirs"):
         least_moved(HEALTHY, Chunks.from_arrays(src=[0], dst=[1], size=[5], nodes=3))
     cut = RATES.copy()
