@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,8 @@ def test_servers_stand_for_gpus_where_scale_up_is_never_full(scaleup: str, serve
     load[:, 1] = smaller.demand[tuple(smaller.pairs.T)] - load[:, 0]
     made = in_epochs(smaller, load)
     assert lengths(asked, between_gpus(asked, smaller, made)) == lengths(smaller, made)
+    near = replace(asked, demand=np.eye(6, k=1, dtype=np.int64) * [0, 1, 0, 1, 0, 1])
+    assert between_servers(near, 10) is near
 
 
 def test_a_timetable_is_checked() -> None:
