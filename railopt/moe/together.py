@@ -33,7 +33,8 @@ class FoundPlacement(NamedTuple):
         """Of the busiest node's NICs."""
         ends = [*zip(self.sent.tolist(), demand.tx.tolist(), strict=True)]
         ends += zip(self.received.tolist(), demand.rx.tolist(), strict=True)
-        return max(Fraction(tokens * demand.token_bytes, rate) for tokens, rate in ends if rate)
+        times = (Fraction(tokens * demand.token_bytes, rate) for tokens, rate in ends if tokens)
+        return max(times, default=Fraction(0))
 
 
 def found_together(demand: Demand, wish: Floats, tries: int = TRIES) -> FoundPlacement:
