@@ -1,7 +1,9 @@
 """A two-layer MoE language model on eight gloo processes, 2 nodes x 4 GPUs as a rail fabric has
-them, trained twice: with PyTorch's all-to-all and with railopt's.  The losses are the same bits;
-the bytes that each NIC would carry are not, since ranks have batches of different lengths.  Times
-are those of eight processes on one machine, whose NICs cost nothing: they say what planning costs.
+them, trained four times: with PyTorch's all-to-all, and with railopt's layer of experts, on the
+GPUs' own NICs, on planned rails, and with copies of popular experts.  The losses are the same bits
+(with copies, whose gradients are added up in another order, the same curve); the bytes that each
+NIC would carry are not, since ranks have batches of different lengths.  Times are those of eight
+processes on one machine, whose NICs cost nothing: they say what planning and copies cost.
 
     pip install '.[torch]'                        # in a checkout
     python examples/torch/train_moe.py [STEPS]
@@ -17,7 +19,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,14 +28,16 @@ import torch.multiprocessing as mp
 from torch import nn
 
 import railopt
-from railopt.torch import RailAllToAll
+from railopt.moe.placement.placement import Placement
+from railopt.moe.placement.replicate import rebalance
+from railopt.torch import Copies, ExpertLayer
 from railopt.torch.routes import Router
 
 FABRIC = railopt.Fabric.uniform(nodes=2, rails=4)
-RANKS, WIDTH, TOP_K = 8, 32, 2  # one expert a rank
+RANKS, WIDTH, TOP_K = 8, 32, 2  # one expert a rank, which is its home
 TEXT = Path(__file__).read_text(encoding="utf-8")  # the model learns to write this file
 LETTERS = sorted(set(TEXT))
-AllToAll = Callable[[torch.Tensor, np.ndarray], torch.Tensor]
+NEAR = 1e-3  # how far losses may lie apart with copies
 
 
 class TorchAllToAll(torch.autograd.Function):
@@ -53,39 +57,64 @@ class TorchAllToAll(torch.autograd.Function):
         return TorchAllToAll.apply(grad, np.ascontiguousarray(ctx.counts.T)), None
 
 
-def railed(rails: RailAllToAll, carried: np.ndarray) -> AllToAll:
-    """The same with railopt: one call, whose gradient takes the way back by itself."""
-
-    def call(rows: torch.Tensor, counts: np.ndarray) -> torch.Tensor:
-        recv, send = counts[:, rails.rank].tolist(), counts[rails.rank].tolist()
-        out = rows.new_empty((sum(recv), rows.shape[1]))
-        out = rails.all_to_all_single(out, rows, recv, send, counts=counts)
-        if rails.last is not None and rails.rank % FABRIC.gpus == 0:
-            carried[rails.rank // FABRIC.gpus] += rails.last.sent
-        return out
-
-    return call
+def expert() -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, 64), nn.GELU(), nn.Linear(64, WIDTH))
 
 
-class MoE(nn.Module):
-    """Each token to its two best experts, which live on ranks, and back."""
+class PlainExperts(nn.Module):
+    """Each token to its experts, and back, over PyTorch's all-to-all."""
 
-    def __init__(self, all_to_all: AllToAll) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.all_to_all = all_to_all
-        self.router = nn.Linear(WIDTH, RANKS)
-        self.expert = nn.Sequential(nn.Linear(WIDTH, 64), nn.GELU(), nn.Linear(64, WIDTH))
+        self.expert = expert()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weights, chosen = self.router(x).softmax(-1).topk(TOP_K)
+    def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         order = chosen.reshape(-1).argsort(stable=True)  # by expert, that is by rank
         token = order // TOP_K
         counts = torch.empty((RANKS, RANKS), dtype=torch.int64)
         dist.all_gather(list(counts.unbind(0)), torch.bincount(chosen.reshape(-1), minlength=RANKS))
         there = counts.numpy()
-        rows = self.expert(self.all_to_all(x[token], there))
-        back = self.all_to_all(rows, np.ascontiguousarray(there.T))
-        return x.index_add(0, token, back * weights.reshape(-1)[order, None])
+        rows = self.expert(TorchAllToAll.apply(x[token], there))
+        back = TorchAllToAll.apply(rows, np.ascontiguousarray(there.T))
+        return torch.zeros_like(x).index_add(0, token, back * weights.reshape(-1)[order, None])
+
+
+class MoE(nn.Module):
+    """Each token to its two best experts, which live on ranks, and back."""
+
+    def __init__(self, experts: Callable[[], nn.Module], seen: np.ndarray) -> None:
+        super().__init__()
+        self.seen = seen  # int64 [experts]: how often each was chosen here
+        self.router, self.experts = nn.Linear(WIDTH, RANKS), experts()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.router(x).softmax(-1).topk(TOP_K)
+        self.seen += np.bincount(chosen.reshape(-1).numpy(), minlength=RANKS)
+        return x + self.experts(x, chosen, weights)
+
+
+class Trained(NamedTuple):
+    """What a run shows: losses and seconds of each step, bytes that each NIC of this node sent
+    forward, choices of each expert by this rank, and seconds that copies took in vain.
+    """
+
+    losses: list[float]
+    seconds: list[float]
+    sent: np.ndarray
+    seen: np.ndarray
+    waited_s: float = 0.0
+
+
+def one_each() -> Placement:
+    return Placement.contiguous(1, RANKS, FABRIC.nodes, FABRIC.gpus)
+
+
+def with_copies(chosen: np.ndarray) -> Placement:
+    """One copy more on every GPU, of the experts that were chosen most."""
+    slots, _, _ = rebalance(chosen[None], 2 * RANKS, 1, FABRIC.nodes, RANKS)
+    holds = np.zeros((1, RANKS, RANKS), np.bool_)
+    holds[0, np.arange(2 * RANKS) // 2, slots[0]] = True
+    return Placement.from_home(np.arange(RANKS)[None], FABRIC.nodes, FABRIC.gpus, holds)
 
 
 def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,34 +124,41 @@ def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     return piece[:-1], piece[1:]
 
 
-def train(all_to_all: AllToAll, steps: int) -> tuple[list[float], list[float]]:
-    """The loss of each step, the mean over all ranks' letters, and its seconds."""
-    rank = dist.get_rank()
+def train(experts: Callable[[], nn.Module], steps: int) -> Trained:
+    """Train a model with such experts; losses are the mean over all ranks' letters."""
+    rank, seen = dist.get_rank(), np.zeros(RANKS, np.int64)
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Embedding(len(LETTERS), WIDTH),
-        MoE(all_to_all),
-        MoE(all_to_all),
+        MoE(experts, seen),
+        MoE(experts, seen),
         nn.Linear(WIDTH, len(LETTERS)),
     )
+    layers = [module for module in model.modules() if isinstance(module, ExpertLayer)]
     shared = [p for name, p in model.named_parameters() if "expert" not in name]
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    losses, seconds = [], []
+    losses, seconds, sent = [], [], np.zeros(FABRIC.rails, np.int64)
     everyone = sum(len(batch(other, 0)[0]) for other in range(RANKS))
     for step in range(steps):
         begin = time.perf_counter()
         letters, following = batch(rank, step)
         loss = nn.functional.cross_entropy(model(letters), following, reduction="sum") / everyone
         optimiser.zero_grad()
-        loss.backward()
+        loss.backward()  # gradients of copies set out
         for parameter in shared:
             dist.all_reduce(parameter.grad)
+        for layer in layers:
+            layer.sum_gradients()
+            sent += layer.dispatcher.rails.last.sent
         optimiser.step()
+        for layer in layers:
+            layer.send_parameters()
         total = loss.detach().clone()
         dist.all_reduce(total)
         losses.append(float(total))
         seconds.append(time.perf_counter() - begin)
-    return losses, seconds
+    waited = sum(layer.trans.waited_s + layer.agg.waited_s for layer in layers)
+    return Trained(losses, seconds, sent, seen, waited)
 
 
 def work(rank: int, store: str, steps: int) -> None:
@@ -135,27 +171,46 @@ def work(rank: int, store: str, steps: int) -> None:
         world_size=RANKS,
         timeout=timedelta(seconds=60),
     )
-    trained = {"PyTorch": train(TorchAllToAll.apply, steps)}
-    bytes_of: dict[str, np.ndarray] = {}
+
+    def railed(policy: str, placement: Placement) -> Trained:
+        copies = Copies(placement, shares="near")
+        return train(lambda: ExpertLayer(FABRIC, [expert()], copies, policy, limit_s=60), steps)
+
+    trained = {"PyTorch": train(PlainExperts, steps)}
     for policy in ("own-nic", "even-excess"):
-        bytes_of[policy] = np.zeros((FABRIC.nodes, FABRIC.rails), np.int64)
-        rails = RailAllToAll(FABRIC, policy, limit_s=60)
-        trained[f"railopt, {policy}"] = train(railed(rails, bytes_of[policy]), steps)
-        dist.all_reduce(torch.from_numpy(bytes_of[policy]))  # each node has told its own
+        trained[f"railopt, {policy}"] = railed(policy, one_each())
+    chosen = torch.from_numpy(trained["railopt, even-excess"].seen.copy())
+    dist.all_reduce(chosen)
+    trained["railopt, with copies"] = railed("even-excess", with_copies(chosen.numpy()))
+    sent = {}
+    for name, run in trained.items():
+        sent[name] = np.zeros((FABRIC.nodes, FABRIC.rails), np.int64)
+        if rank % FABRIC.gpus == 0:  # each node tells its own
+            sent[name][rank // FABRIC.gpus] = run.sent
+        dist.all_reduce(torch.from_numpy(sent[name]))
     if rank == 0:
-        for name, (found, seconds) in trained.items():
-            middle = statistics.median(seconds) * 1000
-            ends = f"loss {found[0]:.6f} -> {found[-1]:.6f}"
-            print(f"{name:<22} {ends}   {middle:6.1f} ms per step")
-        assert len({tuple(found) for found, _ in trained.values()}) == 1, "losses differ"
-        print(f"the same bits in all {steps} steps\n")
-        for policy, sent in bytes_of.items():
-            busiest = sent.max() / sent.mean(axis=1).max()
-            print(f"KB sent per NIC, forward, {policy}: busiest {busiest:.2f} of the mean")
-            for node, row in enumerate(sent):
-                print(f"    node {node}  " + "  ".join(f"{load / 1000:8.1f}" for load in row))
+        show(trained, sent, steps)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def show(trained: dict[str, Trained], sent: dict[str, np.ndarray], steps: int) -> None:
+    for name, run in trained.items():
+        middle = statistics.median(run.seconds) * 1000
+        ends = f"loss {run.losses[0]:.6f} -> {run.losses[-1]:.6f}"
+        waited = run.waited_s / steps * 1000
+        print(f"{name:<22} {ends}   {middle:6.1f} ms per step, {waited:.1f} of it for copies")
+    *same, copied = trained.values()
+    assert len({tuple(run.losses) for run in same}) == 1, "losses differ"
+    apart = float(np.abs(np.subtract(copied.losses, same[0].losses)).max())
+    assert apart < NEAR, f"losses with copies are {apart} apart"
+    print(f"the same bits in all {steps} steps; with copies at most {apart:.1e} apart\n")
+    for name, nics in sent.items():
+        if nics.any():
+            busiest = nics.max() / nics.mean(axis=1).max()
+            print(f"KB sent per NIC, forward, {name}: busiest {busiest:.2f} of the mean")
+            for node, row in enumerate(nics):
+                print(f"    node {node}  " + "  ".join(f"{load / 1000:8.1f}" for load in row))
 
 
 def asked() -> int:

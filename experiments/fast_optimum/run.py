@@ -6,6 +6,7 @@ python experiments/fast_optimum/run.py [--full] [--out DIR]
 
 from __future__ import annotations
 
+import resource
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -32,6 +33,12 @@ def drawn(servers: int, gpus: int, most: int, seed: int) -> tuple[Fabric, Any]:
     return fabric, matrix
 
 
+def spent_s() -> float:
+    """Processor time of the processes that have ended, the solver's: wall time has others in it."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def measure(shape: list[int], seed: int, spec: dict[str, Any], stages: bool) -> dict[str, Any]:
     """The optimum of one draw, the kinds' distances from it in per cent, and times in seconds."""
     name = "stages" if stages else "epochs"
@@ -40,7 +47,9 @@ def measure(shape: list[int], seed: int, spec: dict[str, Any], stages: bool) -> 
     chunk, startup = spec[f"chunk_{name}"], Fraction(spec[f"startup_{name}"])
     traffic = Traffic.from_matrix(matrix * chunk, fabric)
     exchange = ChunkExchange.of(fabric, traffic, chunk, startup, stages=stages)
+    before = spent_s()
     found = best_schedule(fabric, exchange, limit_s=spec["limit_s"])
+    program_s = spent_s() - before
     value = found.found.bracket.value
     units = Traffic.from_matrix(matrix, fabric)
     return {
@@ -50,7 +59,7 @@ def measure(shape: list[int], seed: int, spec: dict[str, Any], stages: bool) -> 
         "optimum": str(found.found.bracket.status),
         "us": float(value or 0) * 1e6,
         "stages": found.stages,
-        "program s": found.found.time_s,
+        "program s": program_s,
         **{f"{kind} %": 100 * float(found.distance(kind)) for kind in found.kinds},
         **{f"{kind} s": timed(fabric, units, kind)[1] / 1e6 for kind in found.kinds},
     }
@@ -84,7 +93,7 @@ def main() -> int:
     ]
     show(rows)
     staged = [row for row in rows if row["rule"] == "stages" and row["optimum"] != "open"]
-    closed = [row["optimum"] != "open" for row in rows]
+    closed = [row["optimum"] != "open" and row["program s"] <= spec["processor_s"] for row in rows]
     searched = [row for row in staged if row["program s"] > 0.1]
     ratios = [row["program s"] / row["fast s"] for row in searched]
     claims = [claim(expected, "program's time over FAST's synthesis", ratios)]

@@ -24,7 +24,7 @@ from railopt.answers.candidates import RAILS, Candidate, Dead
 from railopt.answers.dispatches import DIRECT, CarriedDispatch, Dispatches
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.dice import Dice
-from railopt.base.errors import Infeasible, InputError
+from railopt.base.errors import Infeasible, InputError, say
 from railopt.base.units import quoted
 from railopt.evidence.bounds import lower_bound, uplink_bound
 from railopt.model.chunks import Chunks
@@ -33,6 +33,7 @@ from railopt.model.traffic import Traffic
 from railopt.policies import policy_named
 
 PLANNED = ("lpt-local", "equitable", "even-excess", "spill")
+PLAN_S, LONG_S = 3e-7, 60  # CPU seconds of a plan per chunk; many
 ALIKE = Fraction(1, 100)
 """Times that differ by less are as good as each other."""
 ROUNDING = Fraction(1, 10**6)
@@ -148,6 +149,7 @@ def size(
     chunks = [each for each in chunks if len(each)]
     if not chunks:
         raise InputError("no bytes cross between nodes: any fabric will do")
+    _say_long(sum(map(len, chunks)), len(candidates), asked)
     found, work = [], Dispatches(chunks, asked.seed)
     for one in candidates:
         tell(one.name)
@@ -156,6 +158,16 @@ def size(
         except InputError as error:
             raise type(error)(f"candidate {quoted(one.name)}: {error}") from error
     return _judged(found, asked, chunks)
+
+
+def _say_long(chunks: int, candidates: int, asked: SizeQuestion) -> None:
+    """Say before it begins that much is planned: by each policy, healthy and for each case."""
+    plans = candidates * 2 * (asked.cases + 2) * (len(asked.policies) + 1)
+    if (seconds := plans * chunks * PLAN_S) > LONG_S:
+        say(
+            f"size: up to {plans} plans of {chunks} chunks take up to {seconds / 60:.0f} minutes: "
+            f"fewer cases (--cases) or larger chunks (--chunk) take less"
+        )
 
 
 @dataclass(frozen=True)

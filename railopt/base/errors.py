@@ -11,10 +11,11 @@ RailoptError            1   anything railopt itself refuses
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 _said: set[str] = set()
+_commands = 0  # that are running
 FOREIGN = 200  # characters of a foreign text that are shown, a plan's policy and the like
 
 
@@ -29,13 +30,32 @@ def printable(text: object, limit: int = FOREIGN) -> str:
     return shown if len(whole) <= limit and len(shown) <= limit else shown[:limit] + "..."
 
 
-def say(sentence: str) -> None:
-    """One line on stderr, once: what a user has to know before it happens."""
-    if sentence not in _said:
-        _said.add(sentence)
-        if sys.stderr is not None:
-            with suppress(OSError):
-                print(f"railopt: {sentence.splitlines()[0]}", file=sys.stderr)
+@contextmanager
+def on_stderr() -> Iterator[None]:
+    """Have `say` write to stderr, as commands do, instead of a log."""
+    global _commands
+    _commands += 1
+    try:
+        yield
+    finally:
+        _commands -= 1
+
+
+def say(sentence: str, *, slower: bool = False) -> None:
+    """One line, once, that a user has to know: of a command on stderr, else a warning of the logger
+    `railopt`, or `info` where something is `slower` and no more.
+    """
+    if sentence in _said:
+        return
+    _said.add(sentence)
+    if not _commands:
+        import logging
+
+        level = logging.INFO if slower else logging.WARNING
+        logging.getLogger("railopt").log(level, "%s", sentence.splitlines()[0])
+    elif sys.stderr is not None:
+        with suppress(OSError):
+            print(f"railopt: {sentence.splitlines()[0]}", file=sys.stderr)
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:

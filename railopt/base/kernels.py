@@ -249,7 +249,7 @@ class _Kernel:
                     _give_up_cache(error)
                 return self._guarded(jitted)
         reason = [*str(error).strip().splitlines(), type(error).__name__][0]
-        say(
+        _note(
             f"{self.function.__module__}.{self.function.__name__} is interpreted, which is slower: "
             f"numba {numba.__version__} does not compile it ({reason})"
         )
@@ -262,7 +262,7 @@ class _Kernel:
                 index.unlink()
         except OSError:
             return False
-        say("files in numba's cache that can't be read are replaced")
+        _note("files in numba's cache that can't be read are replaced")
         return True
 
 
@@ -326,7 +326,7 @@ def _loaded() -> Any:
         for each in _parts:
             _register(*each)
     except Exception as error:  # a numba that does not fit numpy may raise anything
-        say(f"kernels are interpreted, which is slower: no numba ({error})")
+        _note(f"kernels are interpreted, which is slower: no numba ({error})")
         return None
     return numba
 
@@ -345,17 +345,17 @@ def _say_if_elsewhere(folder: str | None) -> None:
     """Say so where numba silently uses another folder because it can't make the one asked for."""
     asked = os.environ.get("NUMBA_CACHE_DIR")
     if asked and folder and not Path(folder).absolute().is_relative_to(Path(asked).absolute()):
-        _say_once(f"NUMBA_CACHE_DIR={asked} can't be used: numba keeps kernels elsewhere")
+        _note(f"NUMBA_CACHE_DIR={asked} can't be used: numba keeps kernels elsewhere")
 
 
-@cache
-def _say_once(text: str) -> None:
-    say(text)
+def _note(sentence: str) -> None:
+    """Say something that makes kernels slower, no more: a server's log may have it, not stderr."""
+    say(sentence, slower=True)
 
 
 def _give_up_cache(error: Exception) -> None:
     _totals["cache"] = False
-    say(
+    _note(
         f"{NO_CACHE} ({type(error).__name__}: {error}): kernels are compiled "
         "anew; empty the folder, or name another in NUMBA_CACHE_DIR"
     )

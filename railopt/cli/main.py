@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from railopt import __version__
-from railopt.base.errors import BackendError, RailoptError, did_you_mean, printable
+from railopt.base.errors import BackendError, RailoptError, did_you_mean, on_stderr, printable
 from railopt.base.extras import PACKAGES, installed, missing
 from railopt.base.kernels import compile_mode
 from railopt.cli.parsing import MESSAGE, Parser, Version, wrapped
@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parsed(arguments)
         compile_mode()  # a wrong RAILOPT_COMPILE is an error of every command
-        with heartbeat(args.command):
+        with on_stderr(), heartbeat(args.command):
             code = int(args.run(args))
         sys.stdout.flush()  # a full disk or a closed pipe shows itself here, not at exit
         return code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from railopt.base.arrays import check_suffix, check_targets, write_atomic
@@ -67,7 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plan", metavar="FILE.npz", help="save the batches as a plan, for simulate and check"
     )
     parser.add_argument(
-        "--certificate", metavar="FILE.json", help="save that no batches are fewer, for check"
+        "--certificate",
+        metavar="FILE.json",
+        help="save that no batches are fewer, for check; with --layers-apart FILE-0.json, ..., one "
+        "per layer, whose bounds add up",
     )
     parser.add_argument(
         "--holders-certificate",
@@ -124,7 +128,10 @@ def _maps(args: argparse.Namespace) -> tuple[list[list[int]], list[list[int]]]:
 
 def _save(args: argparse.Namespace, made: Migration, plan: Plan, moves: dict[str, Any]) -> None:
     """The files that were asked for."""
-    if args.certificate:
+    if args.certificate and args.layers_apart:
+        for layer, found in made.certificates().items():
+            found.require().save(_of_layer(args.certificate, layer), force=args.force)
+    elif args.certificate:
         made.certificate().require().save(args.certificate, force=args.force)
     if args.holders_certificate:
         made.holders_certificate().require().save(args.holders_certificate, force=args.force)
@@ -133,8 +140,15 @@ def _save(args: argparse.Namespace, made: Migration, plan: Plan, moves: dict[str
     if args.output:
         write_atomic(args.output, json.dumps(moves) + "\n", force=args.force)
     for name in _FILES:
-        if getattr(args, name):
-            common.note(f"saved {getattr(args, name)}")
+        if path := getattr(args, name):
+            every = name == "certificate" and args.layers_apart
+            common.note(f"saved {_of_layer(path, '*') if every else path}")
+
+
+def _of_layer(path: str, layer: int | str) -> str:
+    """The file of one layer's certificate: batches.json -> batches-0.json."""
+    file = Path(path)
+    return str(file.with_name(f"{file.stem}-{layer}{file.suffix}"))
 
 
 def _row(made: Migration, plan: Plan) -> dict[str, Any]:

@@ -313,7 +313,9 @@ def _question(
     args: argparse.Namespace, fabric: Fabric, experts: int, layers: int
 ) -> PlacementQuestion:
     """What the options ask."""
-    from railopt.moe.placement.files import read_costs, read_location
+    import numpy as np
+
+    from railopt.moe.placement.files import read_costs, read_location, read_map
     from railopt.moe.placement.naming import fabric_costs
     from railopt.moe.placement.repair import FewMoves
     from railopt.moe.question import (
@@ -326,12 +328,13 @@ def _question(
     )
 
     nodes, gpus = fabric.nodes, fabric.gpus
-    costs = previous = None
+    costs = previous = slots = None
     if args.costs is not None:
         own = args.costs == "fabric"
         costs = fabric_costs(fabric) if own else read_costs(args.costs, nodes * gpus)
     if args.previous is not None:
         previous = read_location(args.previous, nodes, gpus, experts, layers)
+        slots = np.array(read_map(args.previous, layers), np.int32)
     return PlacementQuestion(
         args.planner,
         ExpertRoom(
@@ -346,6 +349,7 @@ def _question(
             move_weight=1.0 if args.move_weight is None else args.move_weight,
             few=None if args.repair is None else FewMoves.parse(args.repair, "--repair"),
             curve=args.moves,
+            slots=slots,
         ),
         JobSize(args.model or _dimensions(args), args.gpu_tflops * 1e12, args.tokens),
         GpuNaming(costs, args.aim or "gpu", args.rail_policy or "equitable"),

@@ -133,7 +133,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--order", choices=ORDERS, help="order of the stages, by length (default: that of the kind)"
     )
     parser.add_argument(
-        "--eps", help="compact: the stages may last 1 + EPS times the bound (default 1/50)"
+        "--eps",
+        help="compact: the stages may last 1 + EPS times the bound (default 1/50, "
+        "0 for up to 3 servers)",
     )
     parser.add_argument(
         "--startup",

@@ -42,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="slots on every GPU that take a copy each",
     )
     parser.add_argument(
+        "--moonep",
+        action="store_true",
+        help="print MoonEP's rule beside it: as many spare slots as a GPU has experts, and exactly "
+        "the mean on every GPU, rounded up",
+    )
+    parser.add_argument(
         "--placement",
         metavar="LOCATION.json",
         help="where experts live, in sglang's format (default: contiguous)",
@@ -90,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Split, save, print; the exit code."""
-    from railopt.moe.micro.batches import batches, summary
+    from railopt.moe.micro.batches import SplitOptions, batches, summary
     from railopt.moe.placement.files import read_location
     from railopt.moe.placement.placement import Placement
     from railopt.moe.routing.sources import trace_from
@@ -110,27 +116,35 @@ def run(args: argparse.Namespace) -> int:
         placement = read_location(args.placement, nodes, gpus, trace.experts)
     else:
         placement = Placement.contiguous(len(trace.layers), trace.experts, nodes, gpus)
-    done = list(
-        batches(trace, placement, choice, iteration=args.iteration, layer=args.layer, tick=stage)
-    )
-    rows = summary(done)
+    which = {"iteration": args.iteration, "layer": args.layer}
+    done = list(batches(trace, placement, choice, **which, tick=stage))
+    rows, rule = summary(done), []
+    if args.moonep:
+        most = int(placement.holds.sum(axis=2).max())
+        slots = SplitOptions(most, "greedy", expert_bytes=choice.expert_bytes)
+        rule = summary(list(batches(trace, placement, slots, **which)))
     if args.format == "json":
         one = {"batch": done[0].answer.as_dict()} if len(done) == 1 else {}
-        common.print_json({"solver": choice.solver, "spare": choice.spare, "layers": rows, **one})
+        beside = {"moonep": rule} if rule else {}
+        found = {"solver": choice.solver, "spare": choice.spare, "layers": rows}
+        common.print_json({**found, **beside, **one})
     else:
-        columns = ["layer", "batches", "before", "before worst", "after", "after worst", "gap %"]
-        columns += ["optima known", "copies"] + ["copied", "between nodes"] * bool(args.expert)
-        common.output_of(args).table(
-            columns,
-            [_cells(row, bool(args.expert)) for row in rows],
-            more=("copied",),
-        )
+        _print(args, rows, rule)
     if args.certificate:
         stage("checking the certificate")
         done[0].answer.save(args.certificate, force=args.force)
         common.note(f"saved {args.certificate}: railopt check {args.certificate}")
     missed = any(b.answer.solver == "exact" and not b.answer.bracket.optimum_known for b in done)
     return 2 if missed else 0
+
+
+def _print(args: argparse.Namespace, rows: list[Any], rule: list[Any]) -> None:
+    """The table: a row per layer, and MoonEP's below them."""
+    columns = ["layer", "batches", "before", "before worst", "after", "after worst", "gap %"]
+    columns += ["optima known", "copies"] + ["copied", "between nodes"] * bool(args.expert)
+    sent = bool(args.expert)
+    cells = [_cells(row, sent) for row in rows] + [_cells(row, sent, " MoonEP") for row in rule]
+    common.output_of(args).table(columns, cells, more=("copied",))
 
 
 def _choice(args: argparse.Namespace) -> Any:
@@ -157,10 +171,10 @@ def _choice(args: argparse.Namespace) -> Any:
     )
 
 
-def _cells(row: dict[str, Any], sent: bool) -> list[str]:
-    """A row of the table."""
+def _cells(row: dict[str, Any], sent: bool, rule: str = "") -> list[str]:
+    """A row of the table, of another rule by its name."""
     cells = [
-        str(row["layer"]),
+        f"{row['layer']}{rule}",
         str(row["batches"]),
         f"{row['before_mean']:.4f}",
         f"{row['before_worst']:.4f}",

@@ -33,7 +33,7 @@ from railopt.moe.placement.naming import least_moved
 from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.planners import Placed, PlacementProblem, one_more, place
 from railopt.moe.presets import Preset
-from railopt.moe.question import Fold, PlacementQuestion
+from railopt.moe.question import Fold, PlacementBefore, PlacementQuestion
 from railopt.moe.routing.trace import TRAINING, Trace
 from railopt.moe.routing.window import SeenSteps, seen
 
@@ -234,6 +234,7 @@ class _Planning(NamedTuple):
             asked.active,
             asked.naming.costs,
             asked.before.few,
+            asked.before.slots,
         )
         if asked.planner == "replicate":
             naming = asked.naming
@@ -318,7 +319,7 @@ def compare(
             "after": assess(trace, model, judged, links, **common, rule=rule),
         },
         _moves(planning, placed.placement, start),
-        _curve(question.before.placement, question.room.groups, loads, model)
+        _curve(question.before, question.room.groups, loads, model)
         if question.before.curve
         else None,
     )
@@ -334,15 +335,18 @@ def _assumed_slots(planning: _Planning) -> AssumedSlots | None:
     return AssumedSlots(slots, slots * len(planning.trace.layers) * planning.expert_bytes)
 
 
-def _curve(before: Placement | None, groups: int, loads: Ints, model: TimeModel) -> MovesCurve:
+def _curve(before: PlacementBefore, groups: int, loads: Ints, model: TimeModel) -> MovesCurve:
     """Budgets of 0, 1, 2, 4, ... moves per layer for loads int64 [layers, experts] after the
     placement before, until one more changes nothing.
     """
-    if before is None or np.ptp(before.holds.sum(axis=2)):
+    placement, old = before.placement, before.slots
+    if old is None and (placement is None or np.ptp(placement.holds.sum(axis=2))):
         raise InputError(
             "moves against balance: expected a placement before with as many experts on every GPU"
         )
-    old = before.phy2log()
+    if old is None:
+        assert placement is not None
+        old = placement.phy2log()
     sizes = (old.shape[1], groups, model.nodes, model.devices)
     points: list[CurvePoint] = []
     budgets = [0, *(1 << bit for bit in range(old.shape[1].bit_length() + 1))]

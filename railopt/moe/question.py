@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from railopt.base.arrays import Bools, Floats
+from railopt.base.arrays import Bools, Floats, Int32s
 from railopt.base.errors import InputError
 from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.repair import FewMoves
@@ -107,6 +107,8 @@ class GpuNaming(NamedTuple):
 class PlacementBefore(NamedTuple):
     """The placement that is there (None: contiguous), and how it may change.
 
+    slots        int32 [layers, slots]: its slots where they matter, with experts that a GPU holds
+                 twice and -1 for empty ones, for `few` and `curve` (None: as `phy2log` has them)
     move_weight  what sending a copy weighs when planning
     few          how far `replicate` repairs it; None: see `PlacementProblem`
     curve        whether to repair it with budgets of moves, too
@@ -116,6 +118,7 @@ class PlacementBefore(NamedTuple):
     move_weight: float = 1.0
     few: FewMoves | None = None
     curve: bool = False
+    slots: Int32s | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,8 +37,8 @@ class FoundPlacement(NamedTuple):
 
 
 def found_together(demand: Demand, wish: Floats, tries: int = TRIES) -> FoundPlacement:
-    """A placement in the slots that starts near float64 [node, expert], what share of an expert
-    each node should hold; nodes can send and receive, and none holds an expert already.
+    """A placement in the slots that starts near float64 [node, expert], the part of an expert that
+    a node should hold; nodes can send and receive, and none holds an expert already.
     """
     holds = _rounded(demand, wish).astype(np.int64)
     largest = np.argsort(-demand.tokens.sum(axis=0), kind="stable")

@@ -19,6 +19,7 @@ from railopt.schedule.value import Schedule, require_two_levels
 
 PART = 50
 DEFAULT_EPS = Fraction(1, PART)
+FEW = 3  # servers up to which stages that add up to exactly L are hardly more of them
 DEFAULT_STARTUP = 1 << 18
 MANY = 256  # servers whose stages take so long that Ctrl-C and a limit have to be heard meanwhile
 
@@ -39,7 +40,7 @@ def synthesise(
     order    "ascending" or "descending" by length, or "built"; default: that of the kind.  An
              ascending compact schedule has short stages at both ends (see `taper`)
     eps      compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to
-             n**2 stages.  Default 1/50
+             n**2 stages.  Default 1/50, and 0 for up to 3 servers
     startup  compact in ascending order only: what two servers could exchange while a stage starts;
              no stage is split where that costs more than it hides.  Default 256 KiB
     go_on    compact of many servers only: asked every second or so, with the share of the bytes
@@ -56,7 +57,8 @@ def synthesise(
     chosen, order, tapers = _chosen(kind, order, eps, startup)
     require_two_levels(fabric, traffic)
     if tapers and eps is None and traffic.nodes < MANY and fabric.is_uniform:
-        peer, sent = compact_tapered(traffic.bytes, traffic.nodes, PART, _least(startup, fabric))
+        part = PART if traffic.nodes > FEW else int(INT64_MAX)
+        peer, sent = compact_tapered(traffic.bytes, traffic.nodes, part, _least(startup, fabric))
     else:
         matrix = _paced(fabric, node_matrix(traffic.bytes, traffic.nodes))
         spare = _spare(matrix, eps) if chosen.tunable else 0
@@ -125,7 +127,8 @@ def _least(startup: str | int | None, fabric: Fabric) -> int:
 
 def _spare(matrix: Array, eps: Fraction | str | int | None) -> int:
     """The bytes that the stages may last beyond L: eps L, rounded down."""
-    share = DEFAULT_EPS if eps is None else _share(eps)
+    few = Fraction(0) if len(matrix) <= FEW else DEFAULT_EPS
+    share = few if eps is None else _share(eps)
     return int(longest_line(matrix)) * share.numerator // share.denominator
 
 

@@ -16,12 +16,13 @@ from railopt.torch import agree
 from railopt.torch.autograd import carried, into
 from railopt.torch.carry import carrier_of
 from railopt.torch.circle import Circle
-from railopt.torch.copies import ExpertSlots
+from railopt.torch.copies import ExpertSlots, same_copies
 from railopt.torch.device import device_router
 from railopt.torch.groups import Groups, checked, everyone, made
 from railopt.torch.routes import PIECES, Route, Router
+from railopt.torch.stages import in_turn, scheduled, unknown_stages
 from railopt.torch.talk import gathered
-from railopt.torch.ways import Way
+from railopt.torch.ways import Exchange, Way
 
 __all__ = ["NicBytes", "RailAllToAll"]
 
@@ -86,6 +87,7 @@ class RailAllToAll:
         living = bool(fabric.tx.all() and fabric.rx.all())
         self._alone = self._router.alone and living and self._device != "cuda"
         self.last: NicBytes | None = None
+        self._stages: bool | str = False
 
     def _begin(
         self, policy: str, handed: Groups | None, pieces: int, experts: ExpertSlots | None
@@ -125,13 +127,29 @@ class RailAllToAll:
         except Exception as error:  # whatever it is, the other ranks must hear of it
             problem = f"{type(error).__name__}: {error}"
         agree.same(self._all, made, problem)
+        if experts is not None and experts.copies is not None:
+            same_copies(self._all, experts.copies)
+            made += f", placement {experts.copies.digest}"
         self._made = made
 
-    def stages(self, on: bool) -> None:
-        """Have exchange 2 go from peer to peer, one after the other, or to all at once; the same on
-        every rank.
+    def stages(self, stages: bool | str) -> None:
+        """Have exchange 2 go in stages, the same on every rank: True, peer after peer in turn; a
+        kind of `railopt schedule` that has stages, as that orders the rows of each call, which
+        takes one small round of all ranks more; False, to all at once.
         """
-        self._router.staged = on
+        if problem := unknown_stages(stages):
+            raise InputError(problem)
+        self._stages = stages
+
+    def in_stages(self, step: Any) -> Any:
+        """A step of a way, with its stages where it is exchange 2 and has some."""
+        if not isinstance(step, Exchange) or step.within != "rail" or self._stages is False:
+            return step
+        node, local = divmod(self.rank, self.fabric.gpus)
+        if self._stages is True:
+            return step._replace(turns=in_turn(node, step))
+        rows = gathered(self._all, np.array(step.send), self.limit_s)[local :: self.fabric.gpus]
+        return step._replace(turns=scheduled(node, rows, str(self._stages)))
 
     @property
     def rank(self) -> int:
@@ -179,6 +197,7 @@ class RailAllToAll:
         else:
             counts = agree.agreed(self._all, offer) if counts is None else counts
             route = self._router.route(counts, to_nodes=to_nodes)
+        route = route._replace(way=tuple(map(self.in_stages, route.way)))
         self.last = NicBytes(route.sent * offer.width, route.received * offer.width)
         return route
 

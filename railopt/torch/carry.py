@@ -81,10 +81,15 @@ class WayCarrier:
         """The same without waiting; how to wait for it, and how to ask whether it is done."""
         if rows.is_cuda:
             return self._start_on_stream(way, rows, out)
+        future = self._last = self.worker.submit(self._carry, way, rows, out)
+        return future.result, future.done
+
+    @property
+    def worker(self) -> ThreadPoolExecutor:
+        """The thread of these groups, which does in order what is submitted."""
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, "railopt-all-to-all")
-        future = self._last = self._worker.submit(self._carry, way, rows, out)
-        return future.result, future.done
+        return self._worker
 
     def _start_on_stream(
         self, way: Way, rows: Any, out: Any
@@ -143,7 +148,7 @@ class WayCarrier:
     def _exchange(self, step: Exchange, rows: Any, target: Any) -> None:
         group, ranks = self._groups[step.within], self._ranks[step.within]
         try:
-            if step.staged:
+            if step.turns is not None:
                 self._in_stages(step, rows, target)
             elif self._gloo[step.within]:
                 self._by_pairs(step, rows, target)
@@ -171,19 +176,21 @@ class WayCarrier:
             work.wait(self._limit)
 
     def _in_stages(self, step: Exchange, rows: Any, target: Any) -> None:
-        """In stage i each rank sends to the i-th after it and receives from the i-th before it: no
-        rank receives from two at once.
-        """
+        """One stage after the other: no rank sends to two or receives from two at once."""
         group, ranks = self._groups[step.within], self._ranks[step.within]
         own = self._place[step.within]
         out, into = rows.split_with_sizes(step.send), target.split_with_sizes(step.recv)
         into[own].copy_(out[own])
-        for turn in range(1, len(ranks)):
-            after, before = (own + turn) % len(ranks), (own - turn) % len(ranks)
+        sent, got = [0] * len(ranks), [0] * len(ranks)
+        for to, number, source, arrives in step.turns or ():
             calls = []
-            if step.recv[before]:
-                calls.append(dist.P2POp(dist.irecv, into[before], ranks[before], group))
-            if step.send[after]:
-                calls.append(dist.P2POp(dist.isend, out[after], ranks[after], group))
+            if arrives:
+                part = into[source].narrow(0, got[source], arrives)
+                calls.append(dist.P2POp(dist.irecv, part, ranks[source], group))
+                got[source] += arrives
+            if number:
+                part = out[to].narrow(0, sent[to], number)
+                calls.append(dist.P2POp(dist.isend, part, ranks[to], group))
+                sent[to] += number
             for work in dist.batch_isend_irecv(calls) if calls else []:
                 work.wait(self._limit)

@@ -6,6 +6,7 @@ the slots of the fullest rank.  A dispatch goes to slots as it would to experts 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -17,10 +18,12 @@ from railopt.base.arrays import Ints, whole_number
 from railopt.base.errors import InputError
 from railopt.base.units import INT64_MAX
 from railopt.model.fabric import Fabric
+from railopt.moe.micro.files import read_split
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.dispatch import RULES, eligible_gpus
+from railopt.torch.talk import gathered, mark, texts
 
-__all__ = ["Copies", "ExpertSlots", "SlotTable"]
+__all__ = ["Copies", "ExpertSlots", "SlotTable", "same_copies"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,14 @@ class Copies:
     placement: Placement
     layer: int = 0
     shares: str | Ints = "near"
+
+    @classmethod
+    def of_split(cls, path: str | os.PathLike[str], before: Placement, layer: int = 0) -> Copies:
+        """The copies and shares of one micro-batch, from what `railopt split --json` prints of it;
+        it was made of layer `layer` of the placement `before`.
+        """
+        placement, tokens = read_split(path, before, layer)
+        return cls(placement, 0, tokens)
 
     def check(self) -> None:
         """Raise what is wrong; not where this is made, so that all ranks hear of it."""
@@ -67,6 +78,13 @@ class Copies:
         home = self.placement.home[self.layer].tobytes()
         how = self.shares.encode() if isinstance(self.shares, str) else self.shares.tobytes()
         return sha256(self.placement.holds[self.layer].tobytes() + home + how).hexdigest()[:16]
+
+    def words(self, expert: int) -> str:
+        """Where an expert is, and how its tokens are split."""
+        holders = np.flatnonzero(self.placement.holds[self.layer, :, expert])
+        home = self.placement.home[self.layer, expert]
+        shares = self.shares if isinstance(self.shares, str) else self.shares[holders, expert]
+        return f"expert {expert} at home on GPU {home}, on GPUs {holders}, shares {shares}"
 
     def weights(self, rank: int) -> Ints:
         """int64 [expert, GPU]: in which proportions tokens of a source rank go to GPUs."""
@@ -109,9 +127,7 @@ class ExpertSlots(NamedTuple):
         return ""
 
     def __str__(self) -> str:
-        return f"{self.experts} experts" + (
-            "" if self.copies is None else f", placement {self.copies.digest}"
-        )
+        return f"{self.experts} experts{'' if self.copies is None else ', placed'}"
 
     def table(self, fabric: Fabric, rank: int) -> SlotTable:
         """As a source rank uses them."""
@@ -120,6 +136,20 @@ class ExpertSlots(NamedTuple):
         return SlotTable(
             Copies(Placement.contiguous(1, self.experts, fabric.nodes, fabric.gpus)), rank
         )
+
+
+def same_copies(group: Any, copies: Copies) -> None:
+    """Raise on every rank for which expert the copies of two differ."""
+    marks = gathered(group, np.array([mark(copies.digest)]))
+    if (marks == marks[0]).all():
+        return
+    numbers = [mark(copies.words(expert)) for expert in range(copies.placement.experts)]
+    every = gathered(group, np.array(numbers))
+    rank, expert = np.argwhere(every != every[0])[0].tolist()
+    words = texts(group, copies.words(expert))
+    raise InputError(
+        f"rank {rank} has {words[rank]}, rank 0 {words[0]}: expected the same placement everywhere"
+    )
 
 
 class SlotTable:

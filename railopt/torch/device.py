@@ -116,7 +116,7 @@ class DeviceRouter:
         nodes, gpus = self.fabric.nodes, self.fabric.gpus
         ranks = nodes * gpus
         staged = Exchange("node", sizes["staged"], sizes["gathered"])
-        carried = Exchange("rail", sizes["there"], sizes["here"], self.router.staged)
+        carried = Exchange("rail", sizes["there"], sizes["here"])
         passed = Exchange("node", sizes["passed"], sizes["into"])
         tables = (
             ("own", ranks, gpus, gpus, 1, sum(staged.send)),

@@ -132,8 +132,9 @@ class TokenDispatcher:
         agree.same(self.rails.groups.all, f"capacity {room}", problem)
         if router is None:
             return None
-        groups, careful = self.rails.groups, self.rails.agree_first
-        return DeviceDispatcher(router, self.rails.carrier, groups.all, room, careful=careful)
+        rails, careful = self.rails, self.rails.agree_first
+        given = router, rails.carrier, rails.groups.all, room, rails.in_stages
+        return DeviceDispatcher(*given, careful=careful)
 
     def _use(self, slots: ExpertSlots) -> None:
         self.placement = slots.copies

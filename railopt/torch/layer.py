@@ -21,7 +21,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ from railopt.torch.dispatcher import TokenDispatcher, as_copies
 from railopt.torch.groups import everyone, made
 from railopt.torch.parcels import Parcels, make_of
 from railopt.torch.recorder import Recorder
+from railopt.torch.stages import unknown_stages
 
 __all__ = ["ExpertLayer", "Hidden"]
 
@@ -66,7 +68,8 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
     placement    a Placement of one layer, or `Copies` of one with how tokens are split over them
     policy       how rails are chosen, see `RailAllToAll`
     template     a module of the same make, where a rank is the home of none
-    stages       exchange 2 goes peer after peer, so that no NIC receives from two at once
+    stages       exchange 2 goes in stages, so that no NIC receives from two at once: True, or a
+                 kind of `railopt schedule`; see `RailAllToAll.stages`
     record       a trace file for `railopt place`, which `save_trace` writes
     options      group, groups, limit_s, agree_first and capacity of `TokenDispatcher`
 
@@ -81,7 +84,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         policy: str = "even-excess",
         *,
         template: Any = None,
-        stages: bool = False,
+        stages: bool | str = False,
         record: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
@@ -90,7 +93,6 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         count = getattr(getattr(copies, "placement", None), "experts", 1)
         self.dispatcher = TokenDispatcher(fabric, count, policy, placement=copies, **options)
         rails, self.trans, self.agg = self.dispatcher.rails, Hidden(), Hidden()
-        rails.stages(stages)
         given, like, problem = _modules(experts, template)
         self.experts = torch.nn.ModuleList(given)
         self._recorder = Recorder(record, count, like)
@@ -99,18 +101,21 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         # not as a module of the layer: its parameters are not the layer's
         self.__dict__["_like"] = like
         problem = problem or self._unfit() or self._recorder.problem(rails.rank)
-        setup = make_of(like) + (", in stages" if stages else "")
+        problem = problem or unknown_stages(stages)
+        setup = make_of(like) + (f", stages {stages}" if stages else "")
         setup += "" if record is None else ", recorded"
         agree.same(rails.groups.all, setup, problem)
+        rails.stages(stages)
         # copies are outside the module's tree: this goes where it goes, on every rank
         floats = (p for p in like.parameters() if p.is_floating_point())
         first = next(floats, torch.empty(0))
         self.register_buffer("here", first.detach().new_empty(0), persistent=False)
-        self.register_load_state_dict_post_hook(_loaded)
+        self._loads = _Loads()
+        for module in self.experts.modules():
+            module.register_load_state_dict_post_hook(self._loads)
         limit_s = options.get("limit_s", 600.0)
         apart = made(fabric, everyone(rails.groups.all, limit_s, "copies"), limit_s)
         self._rails = RailAllToAll(fabric, policy, groups=apart, limit_s=limit_s, agree_first=False)
-        self._worker = ThreadPoolExecutor(1, "railopt-copies")
         self._sent: list[tuple[Future[Any], Callable[[Any], None]]] = []
         self._summed: list[tuple[Future[Any], Callable[[Any], None]]] = []
         self._always = torch.zeros(0, requires_grad=True)
@@ -162,8 +167,9 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
 
     def send_parameters(self) -> None:
         """Send parameters from their homes to copies; every rank calls this after an optimizer
-        step.  The next call of the layer waits for them.
+        step, or whatever else has changed them.  The next call of the layer waits for them.
         """
+        self._loads.new = False
         if not self._copied:
             return
         with torch.no_grad():
@@ -173,6 +179,12 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
     def save_trace(self) -> None:
         """Write the routing that was seen, at rank 0; every rank calls this."""
         self._recorder.save(self.dispatcher.rails.groups.all)
+
+    def recorded_once(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """For `torch.utils.checkpoint.checkpoint(..., use_reentrant=False, context_fn=this)`: what
+        a backward pass computes again is not recorded again.
+        """
+        return nullcontext(), self._recorder.paused()
 
     def _check_capture(self, x: Any) -> None:
         """Raise where a CUDA graph would leave out what the host does."""
@@ -226,14 +238,13 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         self._parcels = Parcels(self.home, holds, self.dispatcher.rails.rank, self._like)
         self._copied = bool(self._parcels.counts.any())
         self._was = self.here.dtype, self.here.device
-        self._unsent = False
         self.send_parameters()
 
     def _changed(self) -> str:
         """What became of the layer, not of its copies yet, in words that ranks compare."""
         dtype, device = self.here.dtype, self.here.device
         moved = "" if (dtype, device) == self._was else f", experts moved to {dtype} {device.type}"
-        return moved + (", experts loaded" if self._unsent else "")
+        return moved + (", experts loaded" if self._loads.new else "")
 
     def _follow(self) -> None:
         """Copies go where the layer has gone, and get its parameters."""
@@ -290,7 +301,8 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
                 torch.cuda.current_stream().synchronize()
             return out, time.perf_counter() - begin
 
-        return self._worker.submit(work)
+        # layers have the same groups, and so one thread: what two carry at once would be mixed up
+        return self._rails.carrier.worker.submit(work)
 
     def _beside(self, device: Any) -> Any:
         """The stream of the thread."""
@@ -320,9 +332,15 @@ def _modules(experts: Any, template: Any) -> tuple[list[Any], Any, str]:
     return given, next(iter(given), None) if template is None else template, ""
 
 
-def _loaded(layer: Any, _: Any) -> None:
-    """Parameters are to be sent to copies: `load_state_dict` has changed them."""
-    layer._unsent = True
+class _Loads:
+    """A hook of modules: whether `load_state_dict` has changed parameters that copies have not got.
+    No closure, so that experts can still be pickled; copies of them get a hook of their own.
+    """
+
+    new = False
+
+    def __call__(self, *_: Any) -> None:
+        self.new = True
 
 
 class _Mark(torch.autograd.Function):  # type: ignore[misc]

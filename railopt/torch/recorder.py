@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ class Recorder:
         self.experts = experts
         self._size = sum(p.numel() for p in like.parameters()) if like is not None else 0
         self._calls: list[Any] = []
-        self._width = 0
+        self._width, self._paused = 0, False
 
     def problem(self, rank: int) -> str:
         """Why nothing can be recorded, in words; "" if it can.  The file is rank 0's."""
@@ -53,8 +55,17 @@ class Recorder:
         for.
         """
         self._width = width
-        if self.path is not None:
+        if self.path is not None and not self._paused:
             self._calls.append(idx.detach().to(torch.int16).to("cpu", non_blocking=True, copy=True))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Calls inside are not kept."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
 
     def save(self, group: Any) -> None:
         """Write what all ranks of a group have seen; every rank calls this."""

@@ -63,10 +63,7 @@ class Router:
 
     alone   whether the policy needs its own node's rows alone; each node's share of a rail is then
             cut into `pieces`, else that of the node that sends most
-    staged  whether step 2 goes from peer to peer, one after the other
     """
-
-    staged = False
 
     def __init__(
         self, fabric: Fabric, rank: int, policy: str = "even-excess", pieces: int = PIECES
@@ -120,7 +117,7 @@ class Router:
         tables, total = self._tables, self._sums
         sums(tables, total)
         staged = Exchange("node", total.staged.tolist(), total.gathered.tolist())
-        carried = Exchange("rail", total.sent.tolist(), total.received.tolist(), self.staged)
+        carried = Exchange("rail", total.sent.tolist(), total.received.tolist())
         way: Way = (transposed(tables.own), staged, transposed(total.blocks), carried)
         if not to_nodes:
             passed = Exchange("node", total.passed.tolist(), total.into.tolist())

@@ -12,6 +12,7 @@ a GPU and a node sends as many units, and the plan of these is made once, on the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,7 @@ class DeviceTrail(NamedTuple):
 class DeviceDispatcher:
     """The dispatches of one rank on its device.
 
+    in_stages   of `RailAllToAll`
     careful   the host waits once more per dispatch, before messages whose length depends on the
               object that is called: ranks that call different ones then say so
     """
@@ -75,11 +77,12 @@ class DeviceDispatcher:
         carrier: WayCarrier,
         group: Any,
         capacity: DispatchRoom | None,
+        in_stages: Callable[[Exchange], Exchange],
         *,
         careful: bool,
     ) -> None:
         self._router, self._carrier, self._group = router, carrier, group
-        self._careful = careful
+        self._careful, self._in_stages = careful, in_stages
         self._rows, self._routing = router.rows, router.routing
         self.capacity, self.flags = capacity, None
         if capacity is not None:
@@ -179,7 +182,7 @@ class DeviceDispatcher:
         fabric, gpus = self._router.fabric, self._router.fabric.gpus
         copies = sizes["copies"]
         staged = Exchange("node", sizes["staged"], sizes["gathered"])
-        carried = Exchange("rail", sizes["there"], sizes["here"], self._router.router.staged)
+        carried = self._in_stages(Exchange("rail", sizes["there"], sizes["here"]))
         passed = Exchange("node", copies[:gpus], copies[gpus : 2 * gpus])
         second = self._rows.pick(sum(staged.recv))
         order = self._rows.pick(sum(passed.recv))
@@ -221,6 +224,9 @@ class DeviceDispatcher:
         ends = (first.index.data_ptr(), first.inverse.data_ptr(), 0, width, 1)
         self._routing.stage(entries, self._slots, (*values, *ends), self._rows.stream)
         per_expert = torch.full((self._held,), self.capacity.rows, device="cpu")
+        staged, carried, passed = constant.exchanges
+        if carried.turns is None:  # which are known once and for all
+            constant.exchanges = staged, self._in_stages(carried), passed
         ways, order = constant.exchanges, constant.order.index
         return StagedUnits(
             own, first, ways, constant.second, order, (0, 0), per_expert, constant.nics, listed

@@ -14,7 +14,7 @@ import numpy as np
 from railopt.base.arrays import Array, Ints
 from railopt.torch.tally import by_column
 
-__all__ = ["Exchange", "Picked", "Reorder", "Step", "Way", "back", "transposed"]
+__all__ = ["Exchange", "Picked", "Reorder", "Step", "Turn", "Way", "back", "transposed"]
 
 
 class Reorder(NamedTuple):
@@ -48,18 +48,32 @@ class Picked(NamedTuple):
         return self._replace(index=self.inverse, inverse=self.index)
 
 
+class Turn(NamedTuple):
+    """A stage of an exchange as one member has it: `out` rows to member `to`, the next of those for
+    it, and `into` rows from member `source`; 0 for none.
+    """
+
+    to: int
+    out: int
+    source: int
+    into: int
+
+
 class Exchange(NamedTuple):
     """An all-to-all(v) in the group `within`, "node" or "rail": rows to and from each of its
-    members, in the order of their ranks there; `staged`: one peer after the other.
+    members, in the order of their ranks there; one stage after the other where there are `turns`.
     """
 
     within: str
     send: list[int]
     recv: list[int]
-    staged: bool = False
+    turns: tuple[Turn, ...] | None = None
 
     def back(self) -> Exchange:
-        return self._replace(send=self.recv, recv=self.send)
+        turns = self.turns
+        if turns is not None:
+            turns = tuple(Turn(t.source, t.into, t.to, t.out) for t in reversed(turns))
+        return self._replace(send=self.recv, recv=self.send, turns=turns)
 
 
 Step = Reorder | Picked | Exchange

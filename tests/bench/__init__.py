@@ -46,8 +46,8 @@ class Row:
     @property
     def met(self) -> bool | None:
         if self.at_most is not None:
-            return self.value <= self.at_most
-        return None if self.at_least is None else self.value >= self.at_least
+            return bool(self.value <= self.at_most)
+        return None if self.at_least is None else bool(self.value >= self.at_least)
 
 
 # calls are repeated for at least so long: a slow moment of the machine is not a measurement

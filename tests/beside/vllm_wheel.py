@@ -2,8 +2,11 @@
 numpy and PyTorch alone, unchanged: its default policy and its scheduler of migrations.
 
 vLLM's packages import its whole server with them.  Without their `__init__.py` they are namespace
-packages, and the files are imported under their own names.  The balancer (`EplbState`) needs all of
-vLLM: tests/torch/test_vllm_state.py runs where that is installed.
+packages, and the files are imported under their own names.  The balancer (`EplbState`) imports
+`vllm.config`, `vllm.platforms`, `vllm.distributed.parallel_state` and
+`vllm.model_executor.models.interfaces`, and with them transformers, pydantic and vLLM's other
+packages: tests/torch/test_vllm_state.py runs where all of vLLM is installed.  The wheel holds no
+tests of vLLM's own.
 """
 
 from __future__ import annotations

@@ -15,6 +15,9 @@ import torch.distributed as dist
 
 from railopt import Fabric
 from railopt.base.errors import InputError
+from railopt.moe.micro.slots import SpareSlots
+from railopt.moe.micro.solve import Greedy
+from railopt.moe.micro.tensors import TokenSplit
 from railopt.moe.placement.placement import Placement
 from railopt.torch import Copies, ExpertLayer, RailAllToAll, TokenDispatcher
 from tests.torch.world import BACKEND, WAIT_S, run
@@ -163,3 +166,26 @@ def test_a_graph_of_a_layer_with_copies_is_one_without_gradients() -> None:
     for apart, text in run(RANKS, captured_layer, backend="nccl"):
         assert apart == 0.0
         assert RANKS == 1 or "a CUDA graph can't capture what a layer does on the host" in text
+
+
+def test_a_split_of_tokens_in_a_graph() -> None:
+    """With as many spare slots as a GPU has experts each computes the mean, rounded up (T15c):
+    MoonEP's rule.  Replayed, the graph splits what then stands in `counts`, as the host does.
+    """
+    slots = SpareSlots.of(Placement.contiguous(1, 16, 2, 4), 0, 2)
+    there, greedy = TokenSplit(slots), Greedy(slots)
+    counts = torch.ones(16, dtype=torch.int64, device="cuda")
+    there.table(counts)  # compiled, before anything is captured
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        table = there.table(counts)
+    for seed in range(5):
+        drawn = np.random.default_rng(seed).lognormal(5, 2, 16).astype(np.int64)
+        counts.copy_(torch.from_numpy(drawn))
+        graph.replay()
+        there.check()
+        found = table[0].cpu().numpy()
+        np.testing.assert_array_equal(found, greedy.split(drawn).tokens)
+        np.testing.assert_array_equal(found.sum(axis=0), drawn)
+        assert found.sum(axis=1).max() == -(-drawn.sum() // 8)

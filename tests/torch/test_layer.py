@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from railopt import Fabric
 from railopt.base.errors import InputError
@@ -137,7 +139,7 @@ class Reference:
         return total
 
 
-def trained(shares: Any, stages: bool) -> tuple[float, float]:
+def trained(shares: Any, stages: bool | str) -> tuple[float, float]:
     """Four steps, the last two with another placement, each beside the reference."""
     first = placed(1)
     home, rank = first.home[0].tolist(), dist.get_rank()
@@ -175,15 +177,17 @@ def trained(shares: Any, stages: bool) -> tuple[float, float]:
     return layer.trans.hidden_s, layer.trans.took_s
 
 
-@pytest.mark.parametrize(("shares", "stages"), [("near", False), ("even", True), ("home", False)])
-def test_as_the_reference_to_the_last_bit(shares: str, stages: bool) -> None:
+@pytest.mark.parametrize(
+    ("shares", "stages"), [("near", "compact"), ("even", True), ("home", False)]
+)
+def test_as_the_reference_to_the_last_bit(shares: str, stages: bool | str) -> None:
     for hidden_s, took_s in run(RANKS, trained, shares, stages):
         assert 0 <= hidden_s <= took_s
 
 
 def followed() -> list[bool]:
-    """Whether results are those of plain experts: in eval mode, with another placement, of loaded
-    parameters, of another dtype.
+    """Whether results are those of plain experts: in eval mode, with another placement, of
+    parameters loaded as a whole or expert by expert, of another dtype.
     """
     first, rank = placed(1, [0, 0, 1, 1, 2, 2]), dist.get_rank()
     own = np.flatnonzero(first.home[0] == rank).tolist()
@@ -211,13 +215,19 @@ def followed() -> list[bool]:
     new = nn.ModuleList([unsure(e + 50) for e in own])
     layer.load_state_dict({f"experts.{name}": one for name, one in new.state_dict().items()})
     results.append(right(50))
+    for e, module in zip(own, layer.experts, strict=True):  # rank 3 is no home, and loads nothing
+        module[0].load_state_dict(expert(e + 70).state_dict())
+    results.append("experts loaded to dispatch" in said(right, 70))
+    layer.send_parameters()
+    results.append(right(70))
+    results.append(right(70) and isinstance(pickle.loads(pickle.dumps(layer.experts)), nn.Module))
     nn.Sequential(layer).double()
-    results.append(right(50, torch.float64))
+    results.append(right(70, torch.float64))
     return results
 
 
 def test_copies_follow_the_layer() -> None:
-    assert run(RANKS, followed) == [[True] * 4] * RANKS
+    assert run(RANKS, followed) == [[True] * 7] * RANKS
 
 
 def other_shares() -> None:
@@ -257,6 +267,8 @@ def wrongly(name: str, path: str) -> None:
         placement = Placement.contiguous(1, EXPERTS, 4, 1) if odd else placement
     elif name == "other":
         placement = placed(5, placement.home[0].tolist()) if odd else placement
+    elif name == "rule":
+        placement = Copies(placement, shares="even" if odd else "near")  # type: ignore[assignment]
     elif name == "layers":
         placement = Placement.contiguous(2, EXPERTS, 2, 2) if odd else placement
     elif name == "few" and odd:
@@ -271,6 +283,8 @@ def wrongly(name: str, path: str) -> None:
         options["record"] = path
     elif name == "capacity" and odd:
         options["capacity"] = (4, 4)
+    elif name == "stages" and odd:
+        options["stages"] = "pipelined"
     elif name == "no file":
         options["record"] = 5
     elif name == "one records":
@@ -304,13 +318,14 @@ def wrongly(name: str, path: str) -> None:
 
 WRONG = {
     "ranks": "rank 1: a placement for 4 nodes x 1 GPUs, the fabric has 2 x 2",
-    "other": "rank 1 was made for 2 nodes x 2 GPUs, 6 experts, placement ",
+    "other": "rank 1 has expert 0 at home on GPU 1, on GPUs [",
     "layers": "rank 1: placement is of type Placement: expected Copies, or a Placement of one",
     "few": "experts were given, this rank is the home of",
     "make": "rank 1 was made for experts of 2 parameters: float32[5, 5] float32[5], rank 0 for",
     "deep": "two ranks differ in what they were made for, beyond the first 400 bytes of experts of",
     "file": "there.npz exists: give the trace another name",
     "capacity": "capacity",  # over gloo and over NCCL in other words
+    "stages": "rank 1: stages = 'pipelined': expected True, False, or one of compact, ",
     "no file": "rank 0: record is of type int: expected the name of a file",
     "one records": "rank 1 was made for experts of 4 parameters: float32[8, 5] float32[8] "
     "float32[5, 8] float32[5], recorded, rank 0 for",
@@ -322,7 +337,8 @@ WRONG = {
     "loaded": "rank 1 has tokens of 5 x torch.float32 with 3 choices, weights torch.float32, "
     "experts loaded to dispatch, rank 0 tokens",
     "experts": "rank 1: a placement of 8 experts, the layer has 6",
-    "replaced": "rank 1 was made for 2 nodes x 2 GPUs, 6 experts, placement ",
+    "replaced": "expected the same placement everywhere",
+    "rule": "rank 1 has expert 0 at home on GPU 1, on GPUs [1 3], shares even, rank 0 expert 0",
     "none": "rank 1: a layer with copies needs a placement",
     "unrecorded": "nothing was recorded: give the layer a file, record=",
 }
@@ -344,6 +360,33 @@ def test_what_is_wrong_is_said_by_all(tmp_path: Path) -> None:
 def test_shares_that_are_none(shares: Any) -> None:
     with pytest.raises(InputError, match="shares"):
         Copies(placed(1), shares=shares).check()
+
+
+def computed_again(path: str) -> bool:
+    """A layer whose activations are not kept: the same gradients, and one call in its trace."""
+    placement, rank = placed(1), dist.get_rank()
+    experts = [expert(e) for e in np.flatnonzero(placement.home[0] == rank)]
+    layer = ExpertLayer(FABRIC, experts, placement, template=expert(9), record=path, limit_s=WAIT_S)
+    x, idx, weights = inputs(1)[rank]
+    gradients = []
+    for again in (False, True):
+        layer.zero_grad()
+        x = x.detach().requires_grad_()
+        if again:
+            options = {"use_reentrant": False, "context_fn": layer.recorded_once}
+            out = checkpoint(layer, x, idx, weights, **options)
+        else:
+            out = layer(x, idx, weights)
+        out.square().sum().backward()
+        layer.sum_gradients()
+        gradients.append([x.grad, *(p.grad for p in layer.parameters())])
+    layer.save_trace()
+    return all(map(torch.equal, *gradients))
+
+
+def test_what_is_computed_again_is_recorded_once(tmp_path: Path) -> None:
+    assert run(RANKS, computed_again, str(tmp_path / "seen.npz")) == [True] * RANKS
+    assert len(Trace.read(tmp_path / "seen.npz").counts) == 2
 
 
 def recorded(path: str, whole: bool) -> None:

@@ -18,7 +18,7 @@ from railopt.base.arrays import Array, Int32s, Ints, whole_number
 from railopt.base.errors import InputError
 from railopt.base.kernels import kernel
 from railopt.base.units import INT64_MAX
-from railopt.moe.migration.copies import checked_maps, needed_copies
+from railopt.moe.migration.copies import as_map, checked_maps, needed_copies
 from railopt.moe.migration.holders import least_busy_ranks
 from railopt.policies.colouring import alternate
 
@@ -80,15 +80,16 @@ def schedule_migration_batches(
     least, and a rank may send one copy and receive another at once.  vLLM lands what arrives in
     buffers of the layer, so nothing is overwritten before it was read.
     """
-    old, new = np.asarray(old_indices)[None], np.asarray(new_indices)[None]
     local = whole_number(num_local_experts, "num_local_experts", 1, INT64_MAX)
-    if old.ndim != 2 or old.shape[1] % local:
-        raise InputError(
-            f"a map of shape {old.shape[1:]} with {local} slots per rank: expected a list that the "
-            f"ranks divide"
-        )
-    ranks = old.shape[1] // local
-    copies, _ = needed_copies(*checked_maps(old, new, ranks), ranks)
+    old, new = as_map(old_indices, "old"), as_map(new_indices, "new")
+    for name, row in (("old", old), ("new", new)):
+        if row.ndim != 1 or row.size % local:
+            raise InputError(
+                f"the {name} map has shape {row.shape}: expected one list with {local} slots per "
+                f"rank"
+            )
+    ranks = len(old) // local
+    copies, _ = needed_copies(*checked_maps(old[None], new[None], ranks), ranks)
     chosen = least_busy_ranks(copies, ranks)
     batch = coloured(chosen, copies.to_rank, ranks)
     flows: list[list[MigrationFlow]] = [[] for _ in range(busiest(chosen, copies.to_rank))]

@@ -6,13 +6,13 @@ each rank.  A rank that lacks an expert gets one copy of it, however many of its
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Int32s, whole_number
-from railopt.base.errors import InputError
+from railopt.base.arrays import Array, Int32s, whole_number
+from railopt.base.errors import InputError, printable
 
 MAX_RANKS = 1 << 12
 
@@ -42,12 +42,22 @@ class LocalCopy(NamedTuple):
     to_slots: list[int]
 
 
+def as_map(given: npt.ArrayLike, name: str) -> Array:
+    """A map as an array, or one sentence why it is none."""
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError) as error:  # rows of different lengths, a tensor on a GPU
+        raise InputError(
+            f"the {name} map is no table of whole numbers ({printable(error, 100)})"
+        ) from error
+
+
 def checked_maps(old: npt.ArrayLike, new: npt.ArrayLike, ranks: int) -> tuple[Int32s, Int32s]:
     """Both maps as int32 [layers, slots], or one sentence why they are none."""
     whole_number(ranks, "ranks", 1, MAX_RANKS)
     maps: list[Int32s] = []
     for name, given in (("old", old), ("new", new)):
-        table: npt.NDArray[Any] = np.asarray(given)
+        table = as_map(given, name)
         if table.ndim != 2 or 0 in table.shape or table.dtype.kind not in "iu":
             raise InputError(
                 f"the {name} map has shape {table.shape} and type {table.dtype}: expected whole "

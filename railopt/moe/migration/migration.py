@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Int32s, Ints
 from railopt.base.errors import InputError
+from railopt.base.units import INT64_MAX
 from railopt.evidence.certificate import Certificate
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -196,15 +197,27 @@ class Migration:
             times += [Fraction(n * self.expert_bytes, rate) for n, rate in pairs if n]
         return max(times)
 
-    def certificate(self) -> Certificate:
-        """The batches, for `railopt check`: every copy in one, no rank twice in one, and the rank
-        that bounds their number.
+    def certificates(self) -> dict[int, Certificate]:
+        """`certificate` of each layer that has copies, by its number, where layers are apart: their
+        bounds add up to `bound`.
         """
+        layers = np.unique(self.copies.layer).tolist()
+        return {layer: self.certificate(layer) for layer in layers}
+
+    def certificate(self, layer: int | None = None) -> Certificate:
+        """The batches, of one layer or of all together, for `railopt check`: every copy in one, no
+        rank twice in one, and the rank that bounds their number.
+        """
+        if layer is None and self.apart:
+            raise InputError("layers that are apart have a certificate each: see `certificates`")
+        mine = slice(None) if layer is None else self.copies.layer == layer
+        ends = self.from_rank[mine], self.copies.to_rank[mine]
         demand = np.zeros((self.ranks, self.ranks), np.int64)
-        np.add.at(demand, (self.from_rank, self.copies.to_rank), 1)
-        rows = np.stack([self.batch, self.from_rank, self.copies.to_rank], axis=1).tolist()
-        stages: list[list[list[int]]] = [[] for _ in range(self.batches)]
-        for batch, src, dst in rows:
+        np.add.at(demand, ends, 1)
+        batches = self.batch[mine] - self.batch[mine].min(initial=0 if layer is None else INT64_MAX)
+        number = int(batches.max(initial=-1)) + 1
+        stages: list[list[list[int]]] = [[] for _ in range(number)]
+        for batch, src, dst in np.stack([batches, *ends], axis=1).tolist():
             stages[batch].append([src, dst, 1])
         sent, received = demand.sum(axis=1), demand.sum(axis=0)
         side, line = ("send", sent) if sent.max() >= received.max() else ("recv", received)
@@ -212,7 +225,7 @@ class Migration:
             {"kind": "staged", "demand": demand.tolist()},
             Fraction(int(line.max())),
             {"kind": "line", "side": side, "node": int(line.argmax())},
-            Fraction(self.batches),
+            Fraction(number),
             {"stages": stages},
         )
 

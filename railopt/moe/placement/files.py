@@ -28,13 +28,10 @@ def read_location(
 ) -> Placement:
     """A placement of `experts` on nodes x gpus GPUs from JSON: what sglang's --init-expert-location
     reads, or vLLM's map, a list per layer of each slot's expert, or one list for all `layers`.  Two
-    slots of an expert on one GPU, as EPLB may leave them, are one copy.
+    slots of an expert on one GPU, as EPLB may leave them, are one copy; -1 is an empty slot.
     """
-    data = _listed(path)
-    if data and not isinstance(data[0], list):
-        data = [data] * layers
+    rows = read_map(path, layers)
     try:
-        rows = _rows(data)
         if rows and len(rows[0]) % (nodes * gpus):
             raise InputError(
                 f"{len(rows[0])} slots per layer on {nodes * gpus} GPUs: expected as many on each"
@@ -44,21 +41,18 @@ def read_location(
         raise FormatError(f"{printable(path)}: {error}") from error
 
 
-def read_map(path: str | os.PathLike[str]) -> list[list[int]]:
-    """The experts of each slot, a list per layer, from the same files; one list is one layer."""
+def read_map(path: str | os.PathLike[str], layers: int = 1) -> list[list[int]]:
+    """The experts of each slot, a list per layer, from the same files; one list is all layers."""
     data = _listed(path)
     try:
-        return _rows(data if data and isinstance(data[0], list) else [data])
+        return _rows(data if data and isinstance(data[0], list) else [data] * layers)
     except InputError as error:
         raise FormatError(f"{printable(path)}: {error}") from error
 
 
 def _listed(path: str | os.PathLike[str]) -> list[Any]:
     """The list in a location file of sglang or a map of vLLM."""
-    try:
-        data = json.loads(_text(path, "an expert location"))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{printable(path)}: not JSON ({printable(error, 100)})") from error
+    data = read_json(path, "an expert location")
     try:
         listed: list[Any] = (
             _rows(data[KEY]) if isinstance(data, dict) and set(data) == {KEY} else data
@@ -70,6 +64,14 @@ def _listed(path: str | os.PathLike[str]) -> list[Any]:
             f"{printable(path)}: expected the one key {KEY!r}, or a list of experts per layer"
         )
     return listed
+
+
+def read_json(path: str | os.PathLike[str], what: str) -> Any:
+    """What a JSON file has, of at most `LARGEST` bytes."""
+    try:
+        return json.loads(_text(path, what))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{printable(path)}: not JSON ({printable(error, 100)})") from error
 
 
 def read_costs(path: str | os.PathLike[str], devices: int) -> Floats:

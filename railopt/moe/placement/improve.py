@@ -5,36 +5,45 @@ such steps the one with the largest relief per move is taken, where a move is a 
 did not hold before.  So few moves come first where a map that is there is repaired, and the largest
 relief where nothing is there yet.
 
-The two searches are kernels of their own, each with a form in numpy: a server that has just started
-compiles nothing, and later never waits for numba as long as for both at once.
+All rows take a step at once.  Two searches and the step itself are kernels of their own, which
+interpreted use numpy: a server that has just started compiles nothing, and later never waits for
+numba as long as for all of them at once.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from railopt.base.arrays import Array, Bools, Floats, Int32s, Ints
-from railopt.base.kernels import kernel
-from railopt.base.units import INT64_MAX
+from railopt.base.kernels import NUMPY_S, kernel, part
 
 WORTH = 1e-4  # of the fullest GPU's load: the relief that a step must reach
 STEPS = 4  # per GPU, at most
 FREE = 0.5  # what a step without a move weighs, in moves
+ANY_NUMBER = 1 << 62  # of moves: copies that come back may add to it
 
 
-class MapState(NamedTuple):
-    """slots   int64 [slot]: the expert of each
+class MapStates(NamedTuple):
+    """Rows that are improved at once.
+
+    slots   int64 [row, slot]: the expert of each
     owner   int64 [slot]: the GPU of each
-    start   int64 [GPU + 1]: GPU g has slots[start[g]:start[g + 1]]
-    before  int8 [expert, GPU]: 1 for what was there, so that having it again is no move
-    held    int8 [expert, GPU]: 1 for what is there
-    away    int64 [GPU]: how many of what it holds were not there before
-    copies  int64 [expert]: slots of each
-    share   float64 [expert]: load of one copy
-    less    float64 [expert]: what each copy has less once there is one more
-    total   float64 [GPU]: loads
+    start   int64 [GPU + 1]: GPU g has the slots from start[g] to start[g + 1]
+    load    float64 [row, expert]
+    before  int8 [row, expert, GPU]: 1 for what was there, so that having it again is no move
+    held    int8 [row, expert, GPU]: 1 for what is there
+    away    int64 [row, GPU]: how many of what it holds were not there before
+    copies  int64 [row, expert]: slots of each
+    share   float64 [row, expert]: load of one copy
+    less    float64 [row, expert]: what each copy has less once there is one more
+    total   float64 [row, GPU]: loads
+    goal    float64 [row]: what no GPU should have more than
+    left    int64 [row]: moves that may still be made
+    top     int64 [row]: the fullest GPU; -1 once the row is done
+    worth   float64 [row]: relief per move of the best step so far
+    step    int64 [row, 2, 2]: that step, up to two slots and the experts that they get, else -1
     first, another  int64 [expert], [slot]: room for lists of slots, since numba takes 0.2 s for an
                     `np.empty`
     """
@@ -42,6 +51,7 @@ class MapState(NamedTuple):
     slots: Ints
     owner: Ints
     start: Ints
+    load: Floats
     before: Array
     held: Array
     away: Ints
@@ -49,6 +59,11 @@ class MapState(NamedTuple):
     share: Floats
     less: Floats
     total: Floats
+    goal: Floats
+    left: Ints
+    top: Ints
+    worth: Floats
+    step: Ints
     first: Ints
     another: Ints
 
@@ -64,59 +79,125 @@ def improve(
     loads   float64 [row, expert];  goals  float64 [row];  budgets  int64 [row]
     before  bool [row, expert, GPU]: what was there
     """
-    where, start = owner.astype(np.int64), np.searchsorted(owner, np.arange(before.shape[2] + 1))
-    moves = np.zeros(len(rows), np.int64)
-    for row, (goal, budget) in enumerate(zip(goals.tolist(), budgets.tolist(), strict=True)):
-        slots, was = rows[row].astype(np.int64), before[row].view(np.int8)
-        moves[row] = _improved(slots, (where, start), loads[row], was, goal, budget)
-        rows[row] = slots
-    return moves
-
-
-def _improved(
-    slots: Ints, gpu_of: tuple[Ints, Ints], load: Floats, before: Array, goal: float, budget: int
-) -> int:
-    """`improve` of one row; gpu_of is (owner, start) of `MapState`."""
-    where, start = gpu_of
-    experts, gpus = before.shape
-    held, away = np.zeros_like(before), np.bincount(where[before[slots, where] == 0], None, gpus)
-    held[slots, where] = 1
-    room = np.empty(experts, np.int64), np.empty(len(slots), np.int64)
-
-    def put(slot: int, expert: int) -> int:
-        """Change a slot; how many moves that is."""
-        old, gpu = slots[slot], where[slot]
-        more = int(before[old, gpu]) - int(before[expert, gpu])
-        held[old, gpu], held[expert, gpu], slots[slot] = 0, 1, expert
-        away[gpu] += more
-        return more
-
-    used = 0
-    for _ in range(STEPS * gpus):
-        copies = np.bincount(slots, minlength=experts)
-        share = load / np.maximum(copies, 1)
-        total: Any = np.bincount(where, share[slots], gpus)
-        top = int(total.argmax())
-        if total[top] <= goal:
+    allowed = np.minimum(budgets, ANY_NUMBER)
+    state = _first_states(rows, owner, loads, before, goals, allowed)
+    for _ in range(STEPS * before.shape[2]):
+        _advance(state)
+        if state.top.max(initial=-1) < 0:
             break
-        now = copies, share, share / (copies + 1), total, *room
-        state = MapState(slots, where, start, before, held, away, *now)
-        left = min(budget - used, INT64_MAX)
-        worth, s, t = _exchange(top, left, state)
-        slot, expert = _other_copy(top, worth, left, state)
-        if slot >= 0:
-            used += put(slot, expert)
-        elif s >= 0:
-            here, there = int(slots[s]), int(slots[t])
-            used += put(s, there) + put(t, here)
-        else:
-            break
-    return used
+        _exchanges(state)
+        _other_copies(state)
+    else:
+        _advance(state)
+    rows[:] = state.slots
+    return allowed - state.left
 
 
-def _exchange_by_numpy(top: int, budget: int, state: MapState) -> tuple[float, int, int]:
+def _first_states(
+    rows: Int32s, owner: Int32s, loads: Floats, before: Bools, goals: Floats, budgets: Ints
+) -> MapStates:
+    """Nothing is done yet: the first step puts into slot 0 what is there."""
+    number, experts, gpus = before.shape
+    slots, where = rows.astype(np.int64), owner.astype(np.int64)
+    was, held = np.ascontiguousarray(before).view(np.int8), np.zeros(before.shape, np.int8)
+    row = np.arange(number)[:, None]
+    held[row, slots, where] = 1
+    new = was[row, slots, where] == 0
+    away = np.bincount((row * gpus + where)[new], minlength=number * gpus)
+    step = np.full((number, 2, 2), -1)
+    step[:, 0, 0], step[:, 0, 1] = 0, slots[:, 0]
+    return MapStates(
+        slots,
+        where,
+        np.searchsorted(where, np.arange(gpus + 1)),
+        np.ascontiguousarray(loads),
+        was,
+        held,
+        away.reshape(number, gpus),
+        np.zeros((number, experts), np.int64),
+        np.zeros((number, experts)),
+        np.zeros((number, experts)),
+        np.zeros((number, gpus)),
+        goals,
+        budgets.copy(),
+        np.zeros(number, np.int64),
+        np.zeros(number),
+        step,
+        np.empty(experts, np.int64),
+        np.empty(len(where), np.int64),
+    )
+
+
+@kernel(element_s=NUMPY_S)
+def _advance(state: MapStates) -> None:
+    """Make the step of each row, and say which GPU is fullest then; a row without one is done."""
+    slots, owner, before, held = state.slots, state.owner, state.before, state.held
+    for r in range(len(slots)):
+        if state.top[r] < 0:
+            continue
+        if state.step[r, 0, 0] < 0:
+            state.top[r] = -1
+            continue
+        for k in range(2):
+            s, e = state.step[r, k, 0], state.step[r, k, 1]
+            state.step[r, k, 0] = -1
+            if s < 0:
+                continue
+            old, g = slots[r, s], owner[s]
+            more = before[r, old, g] - before[r, e, g]
+            held[r, old, g] = 0
+            held[r, e, g] = 1
+            slots[r, s] = e
+            state.away[r, g] += more
+            state.left[r] -= more
+        state.worth[r] = 0.0
+        state.top[r] = _summed(r, state)
+
+
+def _summed_by_numpy(r: int, state: MapStates) -> int:
+    """`_summed`, by numpy."""
+    slots, experts, gpus = state.slots[r], state.load.shape[1], state.total.shape[1]
+    state.copies[r] = copies = np.bincount(slots, minlength=experts)
+    state.share[r] = share = state.load[r] / np.maximum(copies, 1)
+    state.less[r] = share / (copies + 1)
+    state.total[r] = total = np.bincount(state.owner, share[slots], gpus)
+    top = int(total.argmax())
+    return top if total[top] > state.goal[r] else -1
+
+
+@part(numpy=_summed_by_numpy)
+def _summed(r: int, state: MapStates) -> int:
+    """Count copies and add up loads of a row; its fullest GPU, or -1 where the goal is met."""
+    slots, copies, share = state.slots[r], state.copies[r], state.share[r]
+    less, total, top = state.less[r], state.total[r], 0
+    for e in range(len(copies)):
+        copies[e] = 0
+    for s in range(len(slots)):
+        copies[slots[s]] += 1
+    for e in range(len(copies)):
+        share[e] = state.load[r, e] / max(copies[e], 1)
+        less[e] = share[e] / (copies[e] + 1)
+    for g in range(len(total)):
+        total[g] = 0.0
+        for s in range(state.start[g], state.start[g + 1]):
+            total[g] += share[slots[s]]
+        if total[g] > total[top]:
+            top = g
+    return top if total[top] > state.goal[r] else -1
+
+
+@kernel(element_s=NUMPY_S)
+def _exchanges(state: MapStates) -> None:
+    """`_exchange` of each row that is not done."""
+    for r in range(len(state.top)):
+        if state.top[r] >= 0:
+            _exchange(r, state)
+
+
+def _exchange_by_numpy(r: int, state: MapStates) -> None:
     """`_exchange`, all pairs of slots at once."""
-    slots, owner, start, before, held, _, _, share, _, total, _, _ = state
+    slots, owner, start, top = state.slots[r], state.owner, state.start, int(state.top[r])
+    before, held, share, total = state.before[r], state.held[r], state.share[r], state.total[r]
     mine, room = slots[start[top] : start[top + 1]], total[top] - total[owner]
     relief = share[mine, None] - share[slots]
     relief = np.minimum(relief, room - relief)
@@ -124,19 +205,23 @@ def _exchange_by_numpy(top: int, budget: int, state: MapState) -> tuple[float, i
     a, b, h = mine[s], slots[t], owner[t]
     moves = before[a, top] - before[a, h] + before[b, h] - before[b, top]
     worth = relief[s, t] / np.where(moves > 0, moves, FREE)
-    worth *= (held[a, h] == 0) & (moves <= budget)
+    worth *= (held[a, h] == 0) & (moves <= state.left[r])
     at = int(worth.argmax()) if len(worth) else -1
-    return (worth[at], start[top] + s[at], t[at]) if at >= 0 and worth[at] > 0 else (0.0, -1, -1)
+    if at >= 0 and worth[at] > 0:
+        state.worth[r] = worth[at]
+        state.step[r] = (start[top] + s[at], b[at]), (t[at], a[at])
 
 
-@kernel(numpy=_exchange_by_numpy)
-def _exchange(top: int, budget: int, state: MapState) -> tuple[float, int, int]:
-    """(relief per move, slots) of the best exchange of a slot of GPU `top` for a lighter one of
-    another GPU; slots -1 without one.  Moves are below 0 where copies come back.
+@part(numpy=_exchange_by_numpy)
+def _exchange(r: int, state: MapStates) -> None:
+    """Find the exchange of a slot of the fullest GPU for a lighter one of another GPU that relieves
+    it most per move.  Moves are below 0 where copies come back.
 
-    An exchange relieves `top` by half of what the GPUs differ by at most.
+    An exchange relieves that GPU by half of what the two differ by at most.
     """
-    slots, _, start, before, held, away, _, share, _, total, _, _ = state
+    slots, start, top, left = state.slots[r], state.start, state.top[r], state.left[r]
+    before, held, away = state.before[r], state.held[r], state.away[r]
+    share, total = state.share[r], state.total[r]
     floor, gone = WORTH * total[top], 0
     for e in range(len(share)):
         if before[e, top] and not held[e, top]:
@@ -162,14 +247,27 @@ def _exchange(top: int, budget: int, state: MapState) -> tuple[float, int, int]:
                     continue
                 moves = mine + before[b, h] - before[b, top]
                 worth = relief / (moves if moves > 0 else FREE)
-                if moves <= budget and worth > best:
+                if moves <= left and worth > best:
                     best, one, other = worth, s, t
-    return best, one, other
+    if one >= 0:
+        state.worth[r] = best
+        state.step[r, 0, 0], state.step[r, 0, 1] = one, slots[other]
+        state.step[r, 1, 0], state.step[r, 1, 1] = other, slots[one]
 
 
-def _other_copy_by_numpy(top: int, best: float, budget: int, state: MapState) -> tuple[int, int]:
+@kernel(element_s=NUMPY_S)
+def _other_copies(state: MapStates) -> None:
+    """`_other_copy` of each row that is not done."""
+    for r in range(len(state.top)):
+        if state.top[r] >= 0:
+            _other_copy(r, state)
+
+
+def _other_copy_by_numpy(r: int, state: MapStates) -> None:
     """`_other_copy`, all pairs of a slot and an expert at once."""
-    slots, owner, start, before, held, _, copies, share, less, total, _, _ = state
+    slots, owner, start, top = state.slots[r], state.owner, state.start, int(state.top[r])
+    before, held, copies = state.before[r], state.held[r], state.copies[r]
+    share, less, total, best = state.share[r], state.less[r], state.total[r], state.worth[r]
     mine, spare = slots[start[top] : start[top + 1]], np.flatnonzero(copies[slots] > 1)
     a, g = slots[spare], owner[spare]
     high = held[a] * total  # of the other GPUs that hold a
@@ -191,23 +289,31 @@ def _other_copy_by_numpy(top: int, best: float, budget: int, state: MapState) ->
     after[np.arange(len(g)), g] = here
     here = after.max(axis=1)
     worth = (total[top] - here) / np.where(moves > 0, moves, FREE)
-    worth *= (here < most) & (moves <= budget) & (held[b, g] == 0) & (copies[b] > 0)
+    worth *= (here < most) & (moves <= state.left[r]) & (held[b, g] == 0) & (copies[b] > 0)
     at = int(worth.argmax()) if len(worth) else -1
-    return (spare[i[at]], b[at]) if at >= 0 and worth[at] > best else (-1, -1)
+    if at >= 0 and worth[at] > best:
+        state.step[r] = (spare[i[at]], b[at]), (-1, -1)
 
 
-@kernel(numpy=_other_copy_by_numpy)
-def _other_copy(top: int, best: float, budget: int, state: MapState) -> tuple[int, int]:
-    """(slot, expert) of the best copy that becomes one of another expert: any copy one of an expert
-    of GPU `top`, or a copy on `top` one of any expert that is here; -1 where the relief per move of
-    none is above `best`.
+@part(numpy=_other_copy_by_numpy)
+def _other_copy(r: int, state: MapStates) -> None:
+    """Find the best copy that becomes one of another expert: any copy one of an expert of the
+    fullest GPU, or a copy there one of any expert that is here; it replaces the step that was found
+    where it relieves more per move.
     """
-    slots, owner, start, before, held, _, copies, share, less, total, first, another = state
+    slots, owner, start, top = state.slots[r], state.owner, state.start, state.top[r]
+    before, held, copies, left = state.before[r], state.held[r], state.copies[r], state.left[r]
+    share, less, total, best = state.share[r], state.less[r], state.total[r], state.worth[r]
+    first, another = state.first, state.another
     for e in range(len(first)):
         first[e] = -1
     for s in range(len(slots)):
         another[s], first[slots[s]] = first[slots[s]], s
-    slot, expert = -1, -1
+    low, reach = total[top], 0.0  # the emptiest GPU; the most that a copy elsewhere relieves `top`
+    for g in range(len(total)):
+        low = min(low, total[g])
+    for s in range(start[top], start[top + 1]):
+        reach = max(reach, less[slots[s]])
     most = total[top] * (1 - WORTH)  # above it no step is worth it, whatever it weighs
     for g in range(len(total)):
         for s in range(start[g], start[g + 1]):
@@ -215,19 +321,23 @@ def _other_copy(top: int, best: float, budget: int, state: MapState) -> tuple[in
             if copies[a] == 1:
                 continue
             up = share[a] / (copies[a] - 1)
-            high = 0.0  # of the other GPUs that hold a
+            if g != top and low + up - reach >= most:
+                continue
+            high, full = -1.0, g  # of the other GPUs that hold a
             t = first[a]
             while t >= 0:
                 if t != s and total[owner[t]] > high:
-                    high = total[owner[t]]
+                    high, full = total[owner[t]], owner[t]
                 t = another[t]
             for k in range(len(copies) if g == top else start[top + 1] - start[top]):
                 b = k if g == top else slots[start[top] + k]
                 here = total[g] - share[a] + share[b] - less[b]  # the highest load after the step
                 if g != top and total[top] - less[b] > here:
                     here = total[top] - less[b]
-                if here >= most or high + up - less[b] >= most or held[b, g]:
+                after = high + up - less[b] * held[b, full]
+                if here >= most or after >= most or held[b, g]:
                     continue
+                here = max(here, after)
                 moves = before[a, g] - before[b, g]
                 weight = moves if moves > 0 else FREE
                 if total[top] - here <= best * weight:
@@ -243,8 +353,8 @@ def _other_copy(top: int, best: float, budget: int, state: MapState) -> tuple[in
                     here = after if after > here else here
                     t = another[t]
                 worth = (total[top] - here) / weight
-                if here < most and worth > best and moves <= budget and copies[b] > 0:
-                    best, slot, expert = worth, s, b
+                if here < most and worth > best and moves <= left and copies[b] > 0:
+                    best = worth
+                    state.step[r, 0, 0], state.step[r, 0, 1], state.step[r, 1, 0] = s, b, -1
                     if total[top] - best * FREE < most:
                         most = total[top] - best * FREE
-    return slot, expert

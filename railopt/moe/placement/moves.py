@@ -5,7 +5,8 @@ A move is a copy of an expert on a GPU that did not hold it.  Tokens of an exper
 over its copies, each GPU keeps its number of slots, and no GPU holds an expert twice.  Where no GPU
 may have more than T tokens:
 
-    copies     an expert with more than T tokens per copy needs further copies, each a move
+    copies     an expert with more than T tokens per copy needs further copies, each a move; this
+               holds too where a GPU holds an expert twice
     full GPUs  a GPU that has more than T must get another expert, or one of its experts a further
                copy elsewhere: a move of expert e relieves the GPU it goes to and those that hold e
 """
@@ -43,7 +44,8 @@ class MovesBound(NamedTuple):
             short = all(tokens[e] > most * (n - 1) for e, n in wanted.items())
             return short and self.moves <= sum(n - len(held[e]) for e, n in wanted.items())
         full = set(self.witness["gpus"])
-        if not full <= _full(load, held, gpus, most):
+        once = sum(map(len, held)) == len(old)
+        if not once or not full <= _full(load, held, gpus, most):
             return False
         # so many moves less one relieve fewer GPUs, whichever experts they are of
         most_held = sorted((len(where & full) for where in held), reverse=True)
@@ -63,7 +65,9 @@ def least_moves(load: Ints, old: Int32s, gpus: int, most: Fraction) -> MovesBoun
     ]
     short = [[e, had, int(want)] for e, had, want in needed if want > had]
     copies = sum(want - had for _, had, want in short)
-    full = _full(load, held, gpus, most)
+    full: set[int] = set()
+    if sum(map(len, held)) == len(old):  # slots that are empty or hold an expert twice relieve, too
+        full = _full(load, held, gpus, most)
     reach = sorted(((len(held[e] & full), e) for e in range(len(load))), reverse=True)
     counted: list[list[int]] = []
     covered = 0

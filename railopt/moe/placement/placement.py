@@ -129,11 +129,12 @@ class Placement:
         twins: bool = False,
     ) -> Placement:
         """From EPLB's or sglang's map [layer, slot] -> expert; slots in GPU order, GPUs differ by
-        one slot at most.  Two slots of an expert on one GPU are refused, or with `twins` one copy.
+        one slot at most.  Two slots of an expert on one GPU are refused, or with `twins` one copy,
+        and -1 is then an empty slot.
         Homes are spread over holders.
         """
         slots = frozen(phy2log, np.int32, "phy2log", 2)
-        if slots.size == 0 or slots.min() < 0 or slots.max() >= experts:
+        if slots.size == 0 or slots.min() < -twins or slots.max() >= experts:
             raise InputError(
                 f"a physical expert map of shape {slots.shape} with entries outside 0 to "
                 f"{experts - 1}"
@@ -148,9 +149,9 @@ class Placement:
                 f"{MAX_HELD} places in all"
             )
         owner = slot_gpus(slots.shape[1], nodes * gpus)
-        rows = np.arange(len(slots))[:, None]
+        row, place = np.nonzero(slots >= 0)
         count = np.zeros((len(slots), nodes * gpus, experts), np.int32)
-        np.add.at(count, (rows, owner[None, :], slots), 1)
+        np.add.at(count, (row, owner[place], slots[row, place]), 1)
         if count.max() > 1 and not twins:
             layer, gpu, expert = np.argwhere(count > 1)[0].tolist()
             raise InputError(

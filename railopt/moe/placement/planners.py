@@ -55,6 +55,7 @@ class PlacementProblem:
     costs     float64 [source GPU, GPU], of a token: which GPU is which under `replicate`, after
               `previous`
     few       how far `replicate` repairs `previous` (None: what is cheapest, moves included)
+    slots_before  int32 [layer, slot] of `previous`, see `PlacementBefore`
     """
 
     model: TimeModel
@@ -67,6 +68,7 @@ class PlacementProblem:
     active: Bools | None = None
     costs: Floats | None = field(default=None, repr=False)
     few: FewMoves | None = None
+    slots_before: Int32s | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         counts = frozen(self.counts, np.int64, "counts", 3)
@@ -278,27 +280,35 @@ def _asked_moves(
     problem: PlacementProblem, load: Ints, sizes: tuple[int, int, int, int], few: FewMoves
 ) -> Placement:
     """The placement before, repaired as far as was asked for."""
-    previous = problem.previous
-    if previous is None or problem.active is not None or previous.holds[0].sum() != sizes[0]:
+    previous, slots = problem.previous, problem.slots_before
+    there = 0 if previous is None else int(previous.holds[0].sum())
+    if slots is not None:
+        there = slots.shape[1]
+    if previous is None or problem.active is not None or there != sizes[0]:
         raise InputError(
             f"a repair: expected a placement before of {sizes[0]} replicas per layer on all GPUs"
         )
-    made = _few_moves(load, previous, sizes, few)
+    made = _few_moves(load, previous, sizes, few, slots)
     if made is None:
         raise InputError("a repair: expected a placement before with as many experts on every GPU")
     return made
 
 
 def _few_moves(
-    load: Ints, previous: Placement, sizes: tuple[int, int, int, int], few: FewMoves = FEW
+    load: Ints,
+    previous: Placement,
+    sizes: tuple[int, int, int, int],
+    few: FewMoves = FEW,
+    slots: Int32s | None = None,
 ) -> Placement | None:
-    """The placement before, its slots changed one by one until it is even enough; None where GPUs
-    hold different numbers of experts.
+    """The placement before, its slots changed one by one until it is even enough; None where slots
+    are not known and GPUs hold different numbers of experts.
     """
-    if np.ptp(previous.holds.sum(axis=2)):
+    if slots is None and np.ptp(previous.holds.sum(axis=2)):
         return None
-    rows = repaired_map(loads_of(load), previous.phy2log(), sizes, few)
-    holds = Placement.from_phy2log(rows, previous.nodes, previous.gpus, previous.experts).holds
+    rows = repaired_map(loads_of(load), previous.phy2log() if slots is None else slots, sizes, few)
+    shape = previous.nodes, previous.gpus, previous.experts
+    holds = Placement.from_phy2log(rows, *shape, twins=True).holds
     return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
 
 

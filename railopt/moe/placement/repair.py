@@ -101,13 +101,15 @@ def repaired_map(
     floor = np.where(apart, _fullest_node(loads, on_node), 1.0)
     must, peaks = ~_is_whole(before, loads.shape[1]), _peaks(loads, before, gpus)
     uneven = must | (peaks > (few.stays * floor if few.moves is None else 1.0))
-    for layer in np.flatnonzero(uneven & apart).tolist():
-        made = _stepwise(loads[layer], before[layer], on_node[layer], gpus, few)
-        if must[layer] or few.moves is None or _peak(loads[layer], made, gpus) < peaks[layer]:
-            result[layer] = made
+    steps = np.flatnonzero(uneven & apart)
+    made = _stepwise(loads[steps], before[steps], on_node[steps], gpus, few)
+    reached = _peaks(loads[steps], made, gpus)
+    if few.moves is not None:  # the moves may not have helped
+        better = must[steps] | (reached < peaks[steps])
+        steps, made, reached = steps[better], made[better], reached[better]
+    result[steps], peaks[steps] = made, reached
     if few.moves is not None:
         return result
-    peaks = _peaks(loads, result, gpus)
     if by_node:
         least = _fullest_node(loads, _grouped_anew(loads, groups, nodes))
         rough = np.where(apart, peaks > few.stays * least, uneven)
@@ -177,16 +179,21 @@ def _is_whole(rows: Int32s, experts: int) -> Bools:
     return there[:, :experts].all(axis=1) & ~there[:, experts]
 
 
-def _peaks(loads: Floats, rows: Int32s, gpus: int) -> Floats:
-    """float64 [layer]: max/mean GPU load, empty slots without any."""
-    layers, experts = loads.shape
-    first = np.arange(layers)[:, None] * (experts + 1)
+def _gpu_loads(loads: Floats, rows: Int32s, gpus: int) -> Floats:
+    """float64 [row, GPU], empty slots without any."""
+    number, experts = loads.shape
+    first = np.arange(number)[:, None] * (experts + 1)
     key = np.where(rows < 0, experts, rows) + first
-    copies = np.bincount(key.ravel(), minlength=layers * (experts + 1))
-    share = np.zeros((layers, experts + 1))
+    copies = np.bincount(key.ravel(), minlength=number * (experts + 1))
+    share = np.zeros((number, experts + 1))
     share[:, :experts] = loads
     share /= np.maximum(copies, 1).reshape(share.shape)
-    total = share.ravel()[key].reshape(layers, gpus, rows.shape[1] // gpus).sum(axis=2)
+    return share.ravel()[key].reshape(number, gpus, rows.shape[1] // gpus).sum(axis=2)
+
+
+def _peaks(loads: Floats, rows: Int32s, gpus: int) -> Floats:
+    """float64 [layer]: max/mean GPU load."""
+    total = _gpu_loads(loads, rows, gpus)
     mean = total.mean(axis=1)
     return np.where(mean > 0, total.max(axis=1) / np.where(mean > 0, mean, 1.0), 1.0)
 
@@ -196,48 +203,65 @@ def _peak(load: Floats, row: Int32s, gpus: int) -> float:
     return float(_peaks(load[None], row[None], gpus)[0])
 
 
-def _stepwise(load: Floats, before: Int32s, on_node: Bools, gpus: int, few: FewMoves) -> Int32s:
-    """One layer with single steps, each inside a node; on_node bool [group, node]."""
-    groups, nodes = on_node.shape
-    rows, owner = before.reshape(nodes, -1).copy(), slot_gpus(len(before) // nodes, gpus // nodes)
-    known = np.repeat(on_node.T, len(load) // groups, axis=1)
-    loads, held = np.where(known, load, 0.0), _held(before, len(load), gpus)
-    held = np.ascontiguousarray(held.reshape(len(load), nodes, -1).transpose(1, 0, 2))
-    left, twins = INT64_MAX if few.moves is None else few.moves, False
-    full = loads.sum(axis=1)
-    for node in np.argsort(-full, kind="stable").tolist():
-        used, some = _complete(rows[node], owner, (loads[node], known[node], held[node]), left)
-        left, twins = left - used, twins or some
+def _stepwise(loads: Floats, before: Int32s, on_node: Bools, gpus: int, few: FewMoves) -> Int32s:
+    """Layers with single steps, each inside a node; on_node bool [layer, group, node]."""
+    if not len(loads):
+        return before
+    (layers, experts), (groups, nodes) = loads.shape, on_node.shape[1:]
+    rows, owner = before.reshape(layers * nodes, -1).copy(), slot_gpus(before.shape[1], gpus)
+    held = _held(before, experts, owner)
+    good = _is_whole(before, experts) & (held.sum(axis=(1, 2)) == len(owner))
+    held = held.reshape(layers, experts, nodes, -1).transpose(0, 2, 1, 3)
+    held = np.ascontiguousarray(held).reshape(len(rows), experts, -1)
+    known = np.repeat(on_node.transpose(0, 2, 1), experts // groups, axis=2)
+    inside = np.where(known, loads[:, None], 0.0)
+    full, inside = inside.sum(axis=2), inside.reshape(len(rows), experts)
+    owner = owner[: rows.shape[1]]
+    left = np.full(layers, INT64_MAX if few.moves is None else few.moves)
+    for layer in np.flatnonzero(~good).tolist():
+        good[layer] = True
+        for node in np.argsort(-full[layer], kind="stable").tolist():
+            row = layer * nodes + node
+            here = inside[row], known[layer, node], held[row]
+            used, twins = _complete(rows[row], owner, here, int(left[layer]))
+            left[layer] -= used
+            good[layer] &= not twins
     if few.moves is None:
-        goals = np.full(nodes, few.tolerance * nodes * full.max() / gpus)
-        improve(rows, owner, loads, held, goals, np.full(nodes, INT64_MAX))
-    elif not twins:
-        _spend(rows, owner, loads, held, left)
-    return rows.reshape(-1)
+        goals = np.repeat(few.tolerance * nodes * full.max(axis=1) / gpus, nodes)
+        improve(rows, owner, inside, held, goals, np.full(len(rows), INT64_MAX))
+    elif good.any():
+        some = np.repeat(good, nodes)
+        made = rows[some]
+        _spend(made, owner, inside[some], held[some], left[good])
+        rows[some] = made
+    return rows.reshape(before.shape)
 
 
-def _spend(rows: Int32s, owner: Int32s, loads: Floats, held: Bools, left: int) -> None:
-    """Give the moves that are left to the fullest node, in place, as long as that helps."""
-    mean = loads.sum() / held.shape[0] / held.shape[2]
-    while True:
-        copies = np.stack([np.bincount(row, minlength=loads.shape[1]) for row in rows])
-        share = np.take_along_axis(loads / np.maximum(copies, 1), rows.astype(np.int64), axis=1)
-        peaks = np.array([np.bincount(owner, weights=each).max() for each in share])
-        top = int(peaks.argmax())
-        others = np.delete(peaks, top)
-        goal = max(mean, np.nextafter(others.max(), 0.0) if len(others) else 0.0)
-        one, was = slice(top, top + 1), rows[top].copy()
-        aim = np.array([goal]), np.array([max(left, 0)])
-        left -= int(improve(rows[one], owner, loads[one], held[one], *aim)[0])
-        if np.array_equal(rows[top], was):
-            return
+def _spend(rows: Int32s, owner: Int32s, loads: Floats, held: Bools, left: Ints) -> None:
+    """Give the moves that are left, int64 [layer], to the fullest node of each layer, in place, as
+    long as that helps.
+    """
+    layers, gpus = len(left), held.shape[2]
+    nodes, busy = len(rows) // layers, np.arange(layers)
+    mean = loads.reshape(layers, -1).sum(axis=1) / nodes / gpus
+    while len(busy):
+        peaks = _gpu_loads(loads, rows, gpus).max(axis=1).reshape(layers, nodes)[busy]
+        top = peaks.argmax(axis=1)
+        peaks[np.arange(len(busy)), top] = 0.0
+        goals = np.maximum(mean[busy], np.nextafter(peaks.max(axis=1), 0.0))
+        one = busy * nodes + top
+        made = rows[one]
+        budgets = np.maximum(left[busy], 0)
+        left[busy] -= improve(made, owner, loads[one], held[one], goals, budgets)
+        changed = (made != rows[one]).any(axis=1)
+        rows[one], busy = made, busy[changed]
 
 
-def _held(row: Int32s, experts: int, gpus: int) -> Bools:
-    """bool [expert, GPU] of one layer's slots, -1 for none."""
-    held = np.zeros((experts + 1, gpus), np.bool_)
-    held[row, slot_gpus(len(row), gpus)] = True
-    return held[:experts]
+def _held(rows: Int32s, experts: int, owner: Int32s) -> Bools:
+    """bool [layer, expert, GPU] of slots, -1 for none."""
+    held = np.zeros((len(rows), experts + 1, int(owner[-1]) + 1), np.bool_)
+    held[np.arange(len(rows))[:, None], rows, owner] = True
+    return held[:, :experts]
 
 
 def _complete(

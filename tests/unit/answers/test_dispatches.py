@@ -11,7 +11,7 @@ from railopt.answers import dispatches
 from railopt.answers.candidates import crossed
 from railopt.answers.dispatches import DIRECT, NICS_ALONE, Dispatches, direct_ends
 from railopt.answers.size import ROUNDING
-from railopt.policies import own_nic
+from railopt.policies.fixed import own_nic
 from railopt.sim.direct import flows_between
 from railopt.sim.from_plan import flows_of_plan
 

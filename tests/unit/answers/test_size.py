@@ -159,6 +159,14 @@ def test_wrong_arguments_are_one_sentence(
     assert message in ran.err
 
 
+def test_a_question_that_takes_long_says_so_first(
+    railopt_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "minutes" not in railopt_cli(*LINE).err
+    monkeypatch.setattr("railopt.answers.size.PLAN_S", 10.0)
+    assert "size: up to 30 plans of" in railopt_cli(*LINE).err
+
+
 def test_wrong_candidates_are_named(tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     for text, message in (

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from railopt.base import kernels
+from railopt.base.errors import on_stderr
 from railopt.base.kernels import compile_mode, kernel, part
 
 MODULE = """
@@ -47,6 +48,12 @@ print("numba" in sys.modules)
 """
 
 
+START = """import logging, sys
+import numpy as np
+logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+"""
+
+
 def ran(
     folder: Path, code: str, mode: str | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
@@ -61,7 +68,7 @@ def ran(
     if mode is not None:
         given["RAILOPT_COMPILE"] = mode
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", "import sys\nimport numpy as np\n" + code],
+        [sys.executable, "-W", "error", "-c", START + code],
         env=given,
         capture_output=True,
         text=True,
@@ -137,6 +144,9 @@ def test_a_cache_folder_that_cannot_be_made_is_one_line(compiled: Path) -> None:
     done = ran(compiled, MOST, "always", NUMBA_CACHE_DIR=asked)
     expected = f"railopt: NUMBA_CACHE_DIR={asked} can't be used: numba keeps kernels elsewhere"
     assert (done.returncode, done.stderr.splitlines()) == (0, [expected])
+    silent = "logging.getLogger().handlers.clear()\n"  # as in a server that set up no logging
+    done = ran(compiled, silent + MOST, "always", NUMBA_CACHE_DIR=asked)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 DAMAGE = {  # one kernel each: which of its two files, and what stands in it instead; None: its half
@@ -235,10 +245,12 @@ def odd(values: Any) -> Any:
 
 @pytest.mark.slow
 def test_a_kernel_that_numba_does_not_compile_is_interpreted(
-    mode: str, capsys: pytest.CaptureFixture[str]
+    mode: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     tried = kernel(odd)
-    assert tried(np.arange(2)) == {"0": [0, None], "1": [1, None]}
+    with on_stderr():
+        assert tried(np.arange(2)) == {"0": [0, None], "1": [1, None]}
+    assert caplog.text == ""
     assert tried(np.arange(1)) == {"0": [0, None]}
     said = capsys.readouterr().err.splitlines()
     assert len(said) == (mode == "always")

@@ -38,6 +38,19 @@ def test_the_table_and_the_files(railopt_cli: Any, maps: Path) -> None:
     assert railopt_cli("migrate", "old.json", "new.json", *OPTIONS, *files, "--force").code == 0
 
 
+def test_layers_apart_have_certificates_whose_bounds_add_up(railopt_cli: Any, maps: Path) -> None:
+    options = [*OPTIONS, "--layers-apart", "--certificate", "b.json", "--json"]
+    ran = railopt_cli("migrate", "old.json", "new.json", *options)
+    assert ran.code == 0, ran.err
+    assert "saved b-*.json" in ran.err
+    files = sorted(str(file) for file in Path().glob("b-*.json"))
+    assert files == ["b-0.json", "b-1.json"]
+    bounds = [json.loads(Path(file).read_text())["claim"]["bound"] for file in files]
+    assert sum(map(int, bounds)) == json.loads(ran.out)["batches"]["apart"]["at_least"]
+    assert railopt_cli("check", *files).code == 0
+    assert railopt_cli("migrate", "old.json", "new.json", *options).code == 1
+
+
 def test_json_has_the_moves_and_bytes_per_nic(railopt_cli: Any, maps: Path) -> None:
     ran = railopt_cli("migrate", "one.json", "new.json", *OPTIONS, "--layers-apart", "--json")
     found = json.loads(ran.out)

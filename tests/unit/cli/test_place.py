@@ -572,6 +572,18 @@ def test_a_map_for_vllm_is_read_back_and_its_repair_is_a_curve(
     capsys.readouterr()
     assert main([*options, "--previous", str(path)]) == 1
     assert "11 slots per layer on 4 GPUs: expected as many on each" in capsys.readouterr().err
+    odd = json.loads(json.dumps(rows))
+    where = next(s for s in range(12) if rows[0].count(rows[0][s]) > 1)
+    odd[0][where] = -1  # an empty slot
+    first = next(s for s in range(12) if rows[1].count(rows[1][s]) > 1)
+    odd[1][first] = rows[1][first - 1 if first % 3 else first + 1]  # twice on its GPU
+    path.write_text(json.dumps(odd))
+    assert main([*options, "--previous", str(path), "--moves", "--json"]) == 0
+    curve = json.loads(capsys.readouterr().out)["moves"]
+    assert curve[0]["moves"] == 1, "the empty slot is filled, whatever the budget"
+    assert all(point["least"] <= point["moves"] for point in curve)
+    assert main([*repair, "tolerance=1.1", "--vllm", str(made), "--force"]) == 0
+    assert all(set(row) == set(range(8)) for row in json.loads(made.read_text()))
     path.write_text(json.dumps(rows[0]))  # one list for all layers
     assert main([*options, "--previous", str(path), "--moves"]) == 0
     assert "at most 0" in capsys.readouterr().out

@@ -164,3 +164,13 @@ def test_a_slack_too_small_to_count_is_refused(railopt_cli: Cli) -> None:
     ran = railopt_cli("split", *SMALL, "--spare", "2", "--slack", "0.0005")
     assert ran.code == 1
     assert "at least 1/1024" in ran.err
+
+
+def test_moonep_s_rule_is_a_row_beside(railopt_cli: Any) -> None:
+    ran = railopt_cli("split", *SMALL, "--spare", "0", "--moonep")
+    assert any(line.split()[:2] == ["0", "MoonEP"] for line in ran.out.splitlines())
+    found = json.loads(railopt_cli("split", *SMALL, "--spare", "0", "--moonep", "--json").out)
+    for row, rule in zip(found["layers"], found["moonep"], strict=True):
+        assert row["copies_mean"] == 0 < rule["copies_mean"]
+        assert rule["gap_worst"] == 0, "the mean, rounded up"
+        assert rule["optima_known"] == rule["batches"]

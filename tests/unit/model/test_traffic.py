@@ -428,6 +428,7 @@ def test_much_memory_is_said_before_it_is_taken(
     traffic.chunks("flow")
     Traffic.read(tmp_path / "t.npz")
     assert capsys.readouterr().err == ""
+    monkeypatch.setattr("railopt.base.errors._commands", 1)
     monkeypatch.setattr("railopt.model.chunks.CHUNK_BYTES", 10**9)
     monkeypatch.setattr("railopt.base.arrays.MUCH", 300)
     flows = len(traffic.chunks("flow"))

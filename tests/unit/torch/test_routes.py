@@ -15,7 +15,8 @@ from railopt.base.errors import InputError
 from railopt.model.inside import Inside
 from railopt.policies.planner import NODE_POLICIES
 from railopt.torch.routes import Route, Router, rail_groups
-from railopt.torch.ways import Exchange, Reorder, back, transposed
+from railopt.torch.stages import in_turn, scheduled
+from railopt.torch.ways import Exchange, Reorder, Turn, back, transposed
 
 Rows = list[object]
 
@@ -271,3 +272,42 @@ def test_no_allocation_grows_with_calls() -> None:
         gc.collect()
         blocks.append(sys.getallocatedblocks())
     assert blocks[3] - blocks[2] < 200  # of 400 calls
+
+
+@pytest.mark.parametrize("kind", ["compact", "fast", "spreadout", True])
+def test_stages_bring_all_rows_and_no_node_has_two_peers(kind: str | bool) -> None:
+    rng = np.random.default_rng(3)
+    for nodes in (1, 2, 5):
+        rows = rng.integers(0, 50, (nodes, nodes)) * rng.integers(0, 2, (nodes, nodes))
+        every = []
+        for own in range(nodes):
+            step = Exchange("rail", rows[own].tolist(), rows[:, own].tolist())
+            made = in_turn(own, step) if kind is True else scheduled(own, rows, str(kind))
+            every.append(step._replace(turns=made))
+        for steps in (every, [step.back() for step in every]):
+            sent, got = np.zeros((2, nodes, nodes), np.int64)
+            queues = [[t for t in step.turns if t.out or t.into] for step in steps]
+            while any(queues):  # a node goes on once those it waits for are there too
+                ready = [
+                    own
+                    for own, turns in enumerate(queues)
+                    if turns
+                    and (not turns[0].out or meets(queues, own, turns[0].to))
+                    and (not turns[0].into or meets(queues, turns[0].source, own))
+                ]
+                assert ready
+                for turn, own in [(queues[own].pop(0), own) for own in ready]:
+                    sent[own, turn.to] += turn.out
+                    got[turn.source, own] += turn.into
+            wanted = np.array([step.send for step in steps])
+            np.fill_diagonal(wanted, 0)
+            assert np.array_equal(sent, wanted)
+            assert np.array_equal(got, wanted)
+
+
+def meets(queues: list[list[Turn]], source: int, target: int) -> bool:
+    """Whether two nodes are at the stage in which one sends to the other."""
+    if not queues[source] or not queues[target]:
+        return False
+    one, other = queues[source][0], queues[target][0]
+    return (one.to, other.source) == (target, source) and one.out == other.into

@@ -120,6 +120,12 @@ def test_certificates_hold_and_forged_ones_do_not() -> None:
         verdict = found.check()
         assert verdict.ok
         assert verdict.optimal
+    apart = migrate(FABRIC, old, new, BYTES, layers_apart=True)
+    each = apart.certificates()
+    assert all(one.check().optimal for one in each.values())
+    assert sum(one.bound for one in each.values()) == apart.bound == apart.batches > made.bound
+    with pytest.raises(InputError, match="a certificate each"):
+        apart.certificate()
     data = json.loads(batches.to_json())
     data["stages"][0].append(data["stages"][1].pop())
     assert not Certificate.from_dict(data).check().ok
@@ -184,6 +190,7 @@ BAD = {
     "uneven": ([[0, 1, 2]], [[0, 1, 2]], "3 slots on 2 ranks"),
     "negative": ([[0, -2]], [[0, 1]], "experts from -2 to 0"),
     "one row": ([0, 1], [1, 0], "expected whole numbers"),
+    "ragged": ([[0, 1], [0]], [[0, 1], [1, 0]], "the old map is no table of whole numbers"),
 }
 
 
@@ -220,3 +227,19 @@ def test_the_shape_of_vllms_function() -> None:
 def test_maps_that_ranks_do_not_divide_are_refused(local: int, shape: Any) -> None:
     with pytest.raises(InputError):
         schedule_migration_batches(local, np.zeros(shape, int), np.zeros(shape, int))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ([[1, 2], [3]], [0, 1, 2, 3], "the old map is no table of whole numbers"),
+        ([0, 1, 2, 3], [[0, 1], [2, 3]], r"the new map has shape \(2, 2\)"),
+        ([0, 1, 2, 3], [0, 1], "expected the same slots"),
+        ([0, 1, 2, 2], [0, 1, 2, 3], "expert 3 of layer 0 is in no slot of the old map"),
+        ([0, 1, 2, 3], [0, 1, 2, -2], "experts from -2 to 2"),
+        ([0, 1, 2, 3], [0, 1, 2, None], "expected whole numbers"),
+    ],
+)
+def test_vllms_function_refuses_in_one_sentence(old: Any, new: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        schedule_migration_batches(2, old, new)

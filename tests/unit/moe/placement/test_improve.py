@@ -134,11 +134,27 @@ def test_loops_find_what_numpy_finds(seed: int, monkeypatch: pytest.MonkeyPatch)
     slots, load, before = drawn(seed)
     load = load if seed % 3 else np.ceil(load)
     made, again = slots.copy(), slots.copy()
-    loops = {name: getattr(steps, name).plain for name in ("_exchange", "_other_copy")}
-    for name in loops:
-        monkeypatch.setattr(steps, name, getattr(steps, f"{name}_by_numpy"))
+    loops = {name: getattr(steps, name).plain for name in ("_summed", "_exchange", "_other_copy")}
+    for name in ("_advance", "_exchanges", "_other_copies"):
+        monkeypatch.setattr(steps, name, getattr(steps, name).plain)
     step(made, load, before, 0.0, 5)
     for name, plain in loops.items():
         monkeypatch.setattr(steps, name, plain)
     step(again, load, before, 0.0, 5)
     np.testing.assert_array_equal(made, again)
+
+
+def test_rows_do_not_touch_each_other() -> None:
+    drawings = [drawn(seed) for seed in range(9)]
+    slots, loads, before = (np.stack(part) for part in zip(*drawings, strict=True))
+    goals = np.linspace(0.0, 0.5, 9) * loads.sum(axis=1)
+    budgets = np.arange(9)
+    alone = slots.copy()
+    used = [
+        step(row, load, was, goal, budget)
+        for row, load, was, goal, budget in zip(
+            alone, loads, before, goals.tolist(), budgets.tolist(), strict=True
+        )
+    ]
+    assert improve(slots, OWNER, loads, before, goals, budgets).tolist() == used
+    np.testing.assert_array_equal(slots, alone)
