@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 
 COLUMNS = ("src", "dst", "size")  # of a certificate's chunks
 GPUS = (8, 4, 16, 2, 1, 6, 3, 5, 7, 12, 32)  # a node, for which generated traffic is tried
+_WITHOUT_BYTES = {  # kinds of certificates that no traffic can be held against
+    "local": "one list of sizes",
+    "split": "tokens on GPUs",
+    "layer": "tokens and experts",
+}
 MOST_RANKS = 2048  # for which traffic is generated because a file that is checked says so
 Checker = Callable[[Path], Verdict]
 Given = Traffic | str | os.PathLike[str]  # traffic, its file or its spec
@@ -262,10 +267,10 @@ def _certificate(
         plan = Plan.read(folder / problem["plan"]["file"], problem["plan"]["digest"])
         missed = plan.misses(_traffic(traffic, plan.fabric))
         return _held(verdict, missed, f"its plan sends every byte of {_name(traffic)} once")
-    if problem["kind"] in ("local", "split"):
-        what = "one list of sizes" if problem["kind"] == "local" else "tokens on GPUs"
+    if what := _WITHOUT_BYTES.get(problem["kind"]):
         raise InputError(
-            f"a certificate of {what} knows no nodes: it can't be held against {_name(traffic)}"
+            f"a certificate of {what} knows no bytes between nodes: it can't be held against "
+            f"{_name(traffic)}"
         )
     if problem["kind"] == "staged" and not isinstance(traffic, Traffic):
         raise InputError(

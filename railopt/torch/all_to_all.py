@@ -88,6 +88,7 @@ class RailAllToAll:
         self._alone = self._router.alone and living and self._device != "cuda"
         self.last: NicBytes | None = None
         self._stages: bool | str = False
+        self._ordered = ""  # what ranks compare of it
 
     def _begin(
         self, policy: str, handed: Groups | None, pieces: int, experts: ExpertSlots | None
@@ -139,7 +140,7 @@ class RailAllToAll:
         """
         if problem := unknown_stages(stages):
             raise InputError(problem)
-        self._stages = stages
+        self._stages, self._ordered = stages, f", stages {stages}"
 
     def in_stages(self, step: Any) -> Any:
         """A step of a way, with its stages where it is exchange 2 and has some."""
@@ -207,7 +208,7 @@ class RailAllToAll:
         """
         if offer.problem and not self.agree_first:
             raise InputError(f"rank {self.rank}: {offer.problem}")
-        return offer._replace(made=self._made)
+        return offer._replace(made=self._made + self._ordered)
 
     def gathered_bytes(self) -> NicBytes:
         """`last` of every node, [nodes, rails]; every rank calls this."""

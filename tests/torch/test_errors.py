@@ -182,6 +182,8 @@ def other_objects() -> dict[str, str]:
         "rails": RailAllToAll(Fabric.uniform(2, 4, gpus=2), limit_s=WAIT_S),
         "layout": RailAllToAll(Fabric.uniform(4, 1, gpus=1), limit_s=WAIT_S),
     }
+    staged = RailAllToAll(FABRIC, limit_s=WAIT_S)
+    staged.stages("fast")  # takes a round more
     few, many = (TokenDispatcher(FABRIC, experts, limit_s=WAIT_S) for experts in (8, 16))
     x, idx, weights = torch.ones(3, 2), torch.arange(6).reshape(3, 2), torch.ones(3, 2)
     out, ones = torch.empty(4), torch.ones(4)
@@ -197,6 +199,7 @@ def other_objects() -> dict[str, str]:
         "counts": lambda: (lpt if odd else plain).all_to_all_single(out, ones, counts=COUNTS),
         "experts": lambda: (many if odd else few).dispatch(x, idx, weights),
         "weighted": combined,
+        "stages": lambda: (staged if odd else plain).all_to_all_single(out, ones),
     }
     for name, one in apart.items():
         calls[name] = partial((one if odd else plain).all_to_all_single, out, ones)
@@ -212,6 +215,7 @@ OTHER_OBJECTS = {
     "counts": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy lpt, ",
     "experts": "rank 1 calls what was made for 2 nodes x 2 GPUs, 16 experts, ",
     "weighted": "of dispatch 1, not weighted to combine, rank 0 ",
+    "stages": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy even-excess, ",
     "spill": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy spill, ",
     "dead": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy even-excess, ",
     "rails": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy even-excess, ",

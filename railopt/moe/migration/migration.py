@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ class Migration:
     @cached_property
     def from_slot(self) -> list[int]:
         """[C]: the slot that each copy is read from: one that keeps its expert where there is."""
-        size, found = self.old.shape[1] // self.ranks, []
+        size, found, after = self.old.shape[1] // self.ranks, [], self.new.tolist()
         for layer, expert, rank in zip(
             self.copies.layer.tolist(),
             self.copies.expert.tolist(),
@@ -93,7 +94,7 @@ class Migration:
         ):
             mine = slice(rank * size, (rank + 1) * size)
             places = (mine.start + np.flatnonzero(self.old[layer, mine] == expert)).tolist()
-            found.append(kept_slot(places, self.new[layer].tolist(), expert))
+            found.append(kept_slot(places, after[layer], expert))
         return found
 
     @cached_property
@@ -124,13 +125,14 @@ class Migration:
     @cached_property
     def buffers(self) -> int:
         """The most copies that a rank holds beside its slots during one batch."""
-        waits = np.zeros((self.ranks, self.batches + 2), np.int64)  # by batch, from -1 on
         rows = zip(self.copies.to_rank.tolist(), self.batch.tolist(), self.commit, strict=True)
         inside = zip(self.local, self.local_commit, strict=True)
-        for rank, since, till in (*rows, *((copy.rank, -1, till) for copy, till in inside)):
-            waits[rank, since + 1] += 1
-            waits[rank, till + 2] -= 1
-        return int(waits.cumsum(axis=1).max(initial=0))
+        waits = sorted(  # a copy is held from the batch that brings it to the one it waits for
+            event
+            for rank, since, till in (*rows, *((copy.rank, -1, till) for copy, till in inside))
+            for event in ((rank, since, 1), (rank, till + 1, -1))
+        )
+        return max(accumulate(change for _, _, change in waits), default=0)
 
     def plan(self, policy: str = "lpt", cap: int | None = 1 << 20) -> Plan:
         """What crosses NICs, as a plan with a stage per batch; each batch's rails by `policy`."""
@@ -168,19 +170,20 @@ class Migration:
         """Seconds that the batches take one after the other: of each, its slowest NIC under the
         plan, or its copies inside nodes if these take longer.
         """
-        shape = self.batches, self.fabric.nodes, self.fabric.rails
-        total, chunks = Fraction(0), carried.chunks
+        chunks, nics = carried.chunks, self.fabric.nodes * self.fabric.rails
         assert carried.stage is not None
-        loads = {side: np.zeros(shape, np.int64) for side in ("send", "recv")}
-        np.add.at(loads["send"], (carried.stage, chunks.src, carried.rail), chunks.size)
-        np.add.at(loads["recv"], (carried.stage, chunks.dst, carried.rail), chunks.size)
         slowest = [Fraction(n * self.expert_bytes, self.fabric.scaleup) for n in self.inside]
-        for side, load in loads.items():
-            rates = self.fabric.rates(side)
-            for batch, node, rail in np.argwhere(load).tolist():
-                took = Fraction(int(load[batch, node, rail]), int(rates[node, rail]))
-                slowest[batch] = max(slowest[batch], took)
-        return sum(slowest, total)
+        for side, end in (("send", chunks.src), ("recv", chunks.dst)):
+            rates = self.fabric.rates(side).reshape(-1)
+            keys = carried.stage.astype(np.int64) * self.fabric.nodes + end
+            keys = keys * self.fabric.rails + carried.rail
+            used, place = np.unique(keys, return_inverse=True)
+            load = np.zeros(len(used), np.int64)
+            np.add.at(load, place, chunks.size)
+            for key, number in zip(used.tolist(), load.tolist(), strict=True):
+                batch, nic = divmod(key, nics)
+                slowest[batch] = max(slowest[batch], Fraction(number, int(rates[nic])))
+        return sum(slowest, Fraction(0))
 
     @property
     def least_time(self) -> Fraction:

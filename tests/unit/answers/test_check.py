@@ -19,6 +19,7 @@ from railopt.checker import Verdict, content_of
 from railopt.cli.main import main
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import between_nodes, certify, save_certificate, save_moved
+from railopt.moe.joint import Demand
 from railopt.symbolic.search import counterexamples
 from railopt.symbolic.search.claims import ALLOWED
 from tests.moved import least_moved
@@ -125,7 +126,13 @@ def test_what_can_not_be_held_against_traffic_is_refused(
 ) -> None:
     unnamed = {key: value for key, value in certificate.problem.items() if key != "traffic"}
     local = Certificate.local([7, 5, 4], 8, {"kind": "average"}, rails=2)
-    for what, why in ((replace(certificate, problem=unnamed), "does not say"), (local, "no nodes")):
+    demand = Demand(np.array([[5, 0], [0, 5], [5, 5]]), np.ones(3, int), *[np.full(3, 100)] * 2, 8)
+    layer = demand.certificate(demand.prices())
+    for what, why in (
+        (replace(certificate, problem=unnamed), "does not say"),
+        (local, "one list of sizes knows no bytes"),
+        (layer, "tokens and experts knows no bytes"),
+    ):
         assert check(what).ok
         with pytest.raises(InputError, match=why):
             check(what, traffic)

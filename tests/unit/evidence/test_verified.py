@@ -98,7 +98,7 @@ def test_traffic_is_held_against_it_in_python(
     assert held.message.endswith("once (this by Python)")
     assert not check(tmp_path / "plan.npz", other, verified=True).ok
     answering(json.dumps(of(certificate)), tmp_path, monkeypatch)
-    with pytest.raises(InputError, match="knows no nodes"):
+    with pytest.raises(InputError, match="knows no bytes between nodes"):
         check(certificate, mine, verified=True)
 
 

@@ -5,6 +5,7 @@ hold.
 from __future__ import annotations
 
 import json
+import tracemalloc
 from fractions import Fraction
 from typing import Any
 
@@ -243,3 +244,17 @@ def test_maps_that_ranks_do_not_divide_are_refused(local: int, shape: Any) -> No
 def test_vllms_function_refuses_in_one_sentence(old: Any, new: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         schedule_migration_batches(2, old, new)
+
+
+def test_buffers_take_memory_for_copies_not_for_ranks_times_batches() -> None:
+    """A table of 1,024 ranks and as many batches would have 8 MB."""
+    slots = 1024
+    old, new = np.ones((1, slots), int), np.zeros((1, slots), int)
+    old[0, 0], new[0, 0] = 0, 1
+    made = migrate(Fabric.uniform(slots // 8, 8), old, new, 1 << 20)
+    tracemalloc.start()
+    try:
+        assert (made.batches, made.buffers) == (slots - 1, 1)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
