@@ -241,8 +241,8 @@ def by_dispatch(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"dispatches": [{"dispatch": name, **each} for name, each in found.items()]}
 
 
-def add_merge_ranks(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """--merge-ranks."""
+def add_merge_ranks(parser: Any) -> None:
+    """--merge-ranks, of a parser or of a group of its arguments."""
     parser.add_argument(
         "--merge-ranks",
         action="store_true",

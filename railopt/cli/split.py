@@ -80,9 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--iteration", type=common.integer, help="one recorded iteration (default: all)"
     )
-    parser.add_argument(
-        "--layer", type=common.integer, help="one layer of the trace (default: all)"
-    )
+    parser.add_argument("--layer", type=common.integer, help="one layer (default: all)")
     common.add_trace_arguments(parser)
     parser.add_argument(
         "--certificate",

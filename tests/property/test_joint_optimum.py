@@ -22,7 +22,8 @@ def test_no_placement_and_split_is_faster() -> None:
         slots = np.full(nodes, -(-experts // nodes)) + rng.integers(0, 2, nodes)
         tx, rx = rng.integers(1, 4, (2, nodes))
         made = optimum(Demand(tokens, slots, tx, rx, 1))
-        layer = SmallLayer(*(tuple(map(tuple, tokens.T.tolist())), *map(tuple, (slots, tx, rx))))
+        given = map(tuple, (map(tuple, tokens.T.tolist()), slots, tx, rx))
+        layer = SmallLayer(*given, there=(frozenset(),) * nodes)
         assert made.claimed
         assert made.time == least(layer), f"seed {seed}"
         assert (made.holds.sum(axis=1) <= slots).all()

@@ -351,7 +351,7 @@ def test_claims_that_were_not_tried_are_rows_of_the_report(tmp_path: Path) -> No
 TINY: dict[str, dict[str, Any]] = {
     "fast_ablation": {"sizes_mb": [8, 33, 65, 130, 520, 2080], "seeds": 1, "incast_servers": [4]},
     "fast_bandwidth": {"sizes_mb": [520], "skews": [0.8], "seeds": 1},
-    "fast_optimum": {"shapes": [[3, 1]], "most_stages": 3, "most_epochs": 1},
+    "fast_optimum": {"shapes": [[3, 2]], "most_stages": 3, "most_epochs": 1},
     "fast_synthesis": {"servers": [2, 4], "seeds": 1},
     "fast_training": {"cases": [[2, 2]], "seeds": 1},
     "hybridep_migration": {"seeds": [100, 101], "steps": 2, "every": 1, "unseen": 64},
@@ -393,8 +393,8 @@ def test_every_experiment_runs_to_its_end(
     """At a size at which its verdicts mean nothing."""
     run = importlib.import_module(f"experiments.{name}.run")
 
-    def tiny(here: str, text: str | None) -> Any:
-        folder, spec, expected, args = arguments(here, text)
+    def tiny(here: str, text: str | None, **flags: str) -> Any:
+        folder, spec, expected, args = arguments(here, text, **flags)
         return folder, {**spec, **TINY[name]}, expected, args
 
     monkeypatch.setattr(run, "arguments", tiny)

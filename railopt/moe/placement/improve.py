@@ -309,9 +309,7 @@ def _other_copy(r: int, state: MapStates) -> None:
         first[e] = -1
     for s in range(len(slots)):
         another[s], first[slots[s]] = first[slots[s]], s
-    low, reach = total[top], 0.0  # the emptiest GPU; the most that a copy elsewhere relieves `top`
-    for g in range(len(total)):
-        low = min(low, total[g])
+    low, reach = total.min(), 0.0  # the emptiest GPU; the most a copy elsewhere relieves `top`
     for s in range(start[top], start[top + 1]):
         reach = max(reach, less[slots[s]])
     most = total[top] * (1 - WORTH)  # above it no step is worth it, whatever it weighs
@@ -356,5 +354,4 @@ def _other_copy(r: int, state: MapStates) -> None:
                 if here < most and worth > best and moves <= left and copies[b] > 0:
                     best = worth
                     state.step[r, 0, 0], state.step[r, 0, 1], state.step[r, 1, 0] = s, b, -1
-                    if total[top] - best * FREE < most:
-                        most = total[top] - best * FREE
+                    most = min(most, total[top] - best * FREE)

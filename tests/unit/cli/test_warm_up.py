@@ -27,7 +27,10 @@ def test_a_run_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_cache_that_cant_be_used_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else an image is built whose kernels are compiled anew in every container."""
-    program = "from railopt.base import kernels; kernels._give_up_cache(OSError('read-only disk'))"
+    program = (
+        "from railopt.base import errors, kernels\n"
+        "with errors.on_stderr(): kernels._give_up_cache(OSError('read-only disk'))"
+    )
     real = subprocess.run
 
     def said(line: list[str], **options: Any) -> Any:

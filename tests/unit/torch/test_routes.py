@@ -271,7 +271,7 @@ def test_no_allocation_grows_with_calls() -> None:
             router.route(counts)
         gc.collect()
         blocks.append(sys.getallocatedblocks())
-    assert blocks[3] - blocks[2] < 200  # of 400 calls
+    assert blocks[3] - blocks[2] < 300  # of 400 calls
 
 
 @pytest.mark.parametrize("kind", ["compact", "fast", "spreadout", True])
