@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Array, Int32s, Ints, whole_number
-from railopt.base.errors import InputError
+from railopt.base.arrays import MUCH, Array, Int32s, Ints, whole_number
+from railopt.base.errors import InputError, say
 from railopt.base.kernels import kernel
 from railopt.base.units import INT64_MAX
 from railopt.moe.migration.copies import as_map, checked_maps, needed_copies
@@ -32,7 +32,10 @@ def busiest(from_rank: Array, to_rank: Array) -> int:
 def coloured(from_rank: Array, to_rank: Array, ranks: int) -> Ints:
     """int64 [C]: the batch of each copy, as few batches as `busiest`."""
     edges = from_rank.astype(np.int64), to_rank.astype(np.int64)
-    found: Ints = _coloured(*edges, ranks, busiest(*edges))
+    number = busiest(*edges)
+    if (taken := 16 * ranks * number) > MUCH:
+        say(f"{number} batches of {ranks} ranks take {taken / 1e9:.1f} GB of memory")
+    found: Ints = _coloured(*edges, ranks, number)
     return found
 
 

@@ -16,7 +16,7 @@ from railopt import Fabric
 from railopt.base.arrays import Int32s
 from railopt.base.errors import InputError
 from railopt.evidence.certificate import Certificate
-from railopt.moe.migration.batches import busiest, first_fit, schedule_migration_batches
+from railopt.moe.migration.batches import busiest, coloured, first_fit, schedule_migration_batches
 from railopt.moe.migration.copies import needed_copies
 from railopt.moe.migration.holders import by_position, least_busy
 from railopt.moe.migration.migration import Migration, migrate, migrate_first_fit
@@ -258,3 +258,11 @@ def test_buffers_take_memory_for_copies_not_for_ranks_times_batches() -> None:
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_many_batches_say_first_what_they_take(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("railopt.moe.migration.batches.MUCH", 100)
+    assert coloured(np.zeros(9, int), np.arange(1, 10), 10).tolist() == list(range(9))
+    assert "9 batches of 10 ranks take 0.0 GB of memory" in caplog.text
