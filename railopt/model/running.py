@@ -96,6 +96,12 @@ def _running(found: Operations, fabric: Fabric, chosen: Chosen) -> Running:
     places, placed = _places(found, job, fabric)
     counted = np.zeros((2, gpus, gpus), np.int64)
     of_process = {process: places[rank] for rank, process in job.process.items()}
+    others = any(found.communicators[one] is not job for one in np.unique(found.communicator))
+    if others and len(of_process) < gpus:
+        raise FormatError(
+            f"processes have several GPUs, and no line says which of them communicators have: "
+            f"expected one that is as large as the job alone, comm={printable(job.id)}"
+        )
     here = np.empty((2, len(found.size)), np.int64)
     for position, one in enumerate(found.communicators):
         rows = found.communicator == position

@@ -198,6 +198,18 @@ def test_smaller_communicators_are_placed_by_their_processes(tmp_path: Path) -> 
     assert job.notes[-1] == "1 of 2 communicators have a Send or Recv"
 
 
+def test_gpus_of_one_process_are_told_apart_by_one_communicator_alone(tmp_path: Path) -> None:
+    matrix = drawn(22)
+    records = [*exchange(matrix, id="0x1"), *exchange(matrix, id="0x2")]
+    for one in records:
+        one["metadata"]["pid"] = 1000
+    text = write(tmp_path / "run", records)
+    np.testing.assert_array_equal(running_job(text + ":comm=0x1", FABRIC).traffic.bytes, matrix)
+    for options in ("", ":comm=0x2"):
+        with pytest.raises(InputError, match=r"several GPUs, .* alone, comm=0x1$"):
+            running_job(text + options, FABRIC)
+
+
 def test_ranks_follow_their_hosts(tmp_path: Path) -> None:
     """Ranks that alternate between hosts are GPUs of their nodes, and nodes have the fabric's
     order.
