@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from railopt.answers.outliers import NOTICED
 from railopt.base.errors import InputError
-from railopt.base.units import format_rate
+from railopt.base.units import format_rate, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.topology import Node
 from railopt.model.topology.node import Nic
@@ -136,16 +136,32 @@ def _slow(planned: Fabric, measured: Fabric) -> list[Mismatch]:
             f"measured {measured.nodes} nodes x {measured.rails} NICs, planned {planned.nodes} x "
             f"{planned.rails}"
         )
+    order = np.ix_(
+        _order("hosts", planned.hosts, measured.hosts, planned.nodes),
+        _order("devices", planned.devices, measured.devices, planned.rails),
+    )
     found = []
     for side, was, now in (
-        ("sends", planned.tx, measured.tx),
-        ("receives", planned.rx, measured.rx),
+        ("sends", planned.tx, measured.tx[order]),
+        ("receives", planned.rx, measured.rx[order]),
     ):
         for node, rail in np.argwhere(now < was * float(1 - NOTICED)).tolist():
             rates = format_rate(int(now[node, rail])), format_rate(int(was[node, rail]))
             text = f"{side} at {rates[0]}, planned {rates[1]}" if now[node, rail] else "dead"
             found.append(Mismatch(node, planned.devices[rail], text))
     return list(dict.fromkeys(found))
+
+
+def _order(what: str, planned: Sequence[str], measured: Sequence[str], count: int) -> list[int]:
+    """Where each of the planned is among the measured: by name, or in order where one has none."""
+    if not planned or not measured:
+        return list(range(count))
+    for name in planned:
+        if name not in measured:
+            raise InputError(
+                f"{quoted(name)} is not among the measured {what}: expected the plan's"
+            )
+    return [measured.index(name) for name in planned]
 
 
 def _hca(fabric: Fabric, rail: int) -> str:

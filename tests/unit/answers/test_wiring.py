@@ -135,6 +135,16 @@ def test_measured_rates_below_the_plan_are_named(here: Path, railopt_cli: Cli) -
     ]
 
 
+def test_measured_rates_are_found_by_their_names() -> None:
+    today = PLANNED.degraded({(0, 1): "0"})
+    today = replace(today, hosts=("c", "a", "b"), devices=("mlx5_1", "mlx5_2", "mlx5_0"))
+    assert check_wiring(PLANNED, {}, today) == [(2, "mlx5_2", "dead")]
+    nameless = replace(today, hosts=(), devices=())
+    assert check_wiring(PLANNED, {}, nameless) == [(0, "mlx5_1", "dead")]
+    with pytest.raises(InputError, match="'b' is not among the measured hosts"):
+        check_wiring(PLANNED, {}, replace(today, hosts=("c", "a", "d")))
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
