@@ -83,6 +83,16 @@ def test_measured_speeds_go_into_the_dump_of_a_node() -> None:
         with_speeds("<system", "topo.xml", inside, rates, devices)
 
 
+def test_a_dead_nic_may_be_missing_and_a_slow_one_keeps_a_speed() -> None:
+    text = dump([bridge(0, gpu(0), nic(0, more='gdr="1" rail="3" plane="1"'))])
+    inside = Inside(np.ones((1, 2), bool))
+    made = with_speeds(text, "topo.xml", inside, [7, 0], ["mlx5_0", "mlx5_1"])
+    (found,) = parse_node(made.text).nics
+    assert (found.rate, found.rail, found.plane) == (10**6 // 8, 0, None)
+    (found,) = parse_node(format_dump(inside, [7, 0], 10**9).text).nics
+    assert found.rate == 10**6 // 8
+
+
 def test_planes_go_into_the_dump_of_a_node() -> None:
     text = dump([bridge(0, gpu(0), nic(0), nic(1))])
     inside = Inside(np.ones((1, 2), bool), planes=2)
