@@ -40,7 +40,11 @@ def format_dump(
     if max(gpus, rails) > MAX_DEVICES:
         raise InputError(f"{gpus} GPUs and {rails} NICs: at most {MAX_DEVICES} of each")
     links, lost = _links(inside, scaleup)
-    names = devices or [f"mlx5_{rail}" for rail in range(rails)]
+    lost.append("PCI addresses: made up, as a fabric has none; a dump of the node has them")
+    names = devices
+    if not names:
+        names = [f"mlx5_{rail}" for rail in range(rails)]
+        lost.append("names of NICs: made up, as the fabric has none")
     lost += [f"{names[rail]}: dead, left out" for rail in range(rails) if not rates[rail]]
     odd = [names[rail] for rail in range(rails) if rates[rail] % MEGABIT]
     lost += [f"{', '.join(odd)}: speed rounded to whole Mb/s"] if odd else []
