@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from railopt.answers.outliers import NOTICED
 from railopt.base.errors import InputError
-from railopt.base.units import format_rate
+from railopt.base.units import format_rate, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.topology import Node
+from railopt.model.topology.node import Nic
 
 Network = tuple[int, int | None]  # rail and plane, as NCCL numbers them
 
@@ -46,26 +47,40 @@ def check_wiring(
     return sorted(found, key=lambda one: one.node)
 
 
-def _rail_numbers(planned: Fabric, wired: Mapping[int, Node]) -> dict[int, Network]:
-    """By planned rail, the numbers (rail, plane) that most files have for it."""
-    numbers: dict[int, Network] = {}
-    for rail, device in enumerate(planned.devices):
-        seen = Counter(
-            (nic.rail, nic.plane)
-            for file in wired.values()
-            for nic in file.nics
-            if nic.name == device and nic.rail is not None
-        )
-        if seen:
-            numbers[rail] = seen.most_common(1)[0][0]
+def unnumbered(planned: Fabric, wired: Mapping[int, Node]) -> int:
+    """In how many files some planned NIC has no rail, so that its cable can't be compared."""
+    return sum(
+        any(nic.rail is None for nic in file.nics if nic.name in planned.devices)
+        for file in wired.values()
+    )
+
+
+def _rail_numbers(planned: Fabric, wired: Mapping[int, Node]) -> dict[Network, Network]:
+    """By planned rail and plane, the numbers that most files have for it; no two have the same."""
+    seen = Counter(
+        (_planned_network(planned, nic, planned.devices.index(nic.name)), (nic.rail, nic.plane))
+        for file in wired.values()
+        for nic in file.nics
+        if nic.name in planned.devices and nic.rail is not None
+    )
+    numbers: dict[Network, Network] = {}
+    for (rail, (number, plane)), _ in seen.most_common():
+        if number is not None and (number, plane) not in numbers.values():
+            numbers.setdefault(rail, (number, plane))
     return numbers
 
 
+def _planned_network(planned: Fabric, nic: Nic, rail: int) -> Network:
+    """Of a planned rail; without its plane where the file has none for the NIC."""
+    number, plane = planned.node.network(rail)
+    return number, None if nic.plane is None else plane
+
+
 def _node_mismatches(
-    planned: Fabric, node: int, file: Node, numbers: dict[int, Network]
+    planned: Fabric, node: int, file: Node, numbers: dict[Network, Network]
 ) -> list[Mismatch]:
     names = {nic.name: place for place, nic in enumerate(file.nics)}
-    on = {number: rail for rail, number in numbers.items()}
+    on = {number: network for network, number in numbers.items()}
     found: dict[str, list[str]] = {}
     moved: dict[int, int | None] = {}
     if len(file.inside.near) != planned.gpus:
@@ -77,8 +92,10 @@ def _node_mismatches(
             continue
         place = names[device]
         nic = file.nics[place]
-        if nic.rail is not None and (nic.rail, nic.plane) != numbers[rail]:
-            moved[rail] = on.get((nic.rail, nic.plane))
+        if nic.rail is not None:
+            network = on.get((nic.rail, nic.plane))
+            if network != _planned_network(planned, nic, rail):
+                moved[rail] = None if network is None else _rail_of(planned, network, rail)
         near = [np.flatnonzero(near).tolist() for near in _near(planned, rail, file, place)]
         if near[0] != near[1]:
             said.append(f"near GPU {_some(near[1])}, planned {_some(near[0])}")
@@ -97,6 +114,13 @@ def _node_mismatches(
     ]
 
 
+def _rail_of(planned: Fabric, network: Network, rail: int) -> int:
+    """The planned rail of these numbers; of the same plane as `rail` where they have none."""
+    number, plane = network
+    planes = planned.node.planes
+    return number * planes + (rail % planes if plane is None else plane)
+
+
 def _near(planned: Fabric, rail: int, file: Node, place: int) -> tuple[Any, Any]:
     return planned.node.near[:, rail], file.inside.near[:, place]
 
@@ -112,16 +136,32 @@ def _slow(planned: Fabric, measured: Fabric) -> list[Mismatch]:
             f"measured {measured.nodes} nodes x {measured.rails} NICs, planned {planned.nodes} x "
             f"{planned.rails}"
         )
+    order = np.ix_(
+        _order("hosts", planned.hosts, measured.hosts, planned.nodes),
+        _order("devices", planned.devices, measured.devices, planned.rails),
+    )
     found = []
     for side, was, now in (
-        ("sends", planned.tx, measured.tx),
-        ("receives", planned.rx, measured.rx),
+        ("sends", planned.tx, measured.tx[order]),
+        ("receives", planned.rx, measured.rx[order]),
     ):
         for node, rail in np.argwhere(now < was * float(1 - NOTICED)).tolist():
             rates = format_rate(int(now[node, rail])), format_rate(int(was[node, rail]))
             text = f"{side} at {rates[0]}, planned {rates[1]}" if now[node, rail] else "dead"
             found.append(Mismatch(node, planned.devices[rail], text))
     return list(dict.fromkeys(found))
+
+
+def _order(what: str, planned: Sequence[str], measured: Sequence[str], count: int) -> list[int]:
+    """Where each of the planned is among the measured: by name, or in order where one has none."""
+    if not planned or not measured:
+        return list(range(count))
+    for name in planned:
+        if name not in measured:
+            raise InputError(
+                f"{quoted(name)} is not among the measured {what}: expected the plan's"
+            )
+    return [measured.index(name) for name in planned]
 
 
 def _hca(fabric: Fabric, rail: int) -> str:

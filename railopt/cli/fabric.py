@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     """What is not as planned; exit code 4 if anything is."""
-    from railopt.answers.wiring import check_wiring
+    from railopt.answers.wiring import check_wiring, unnumbered
 
     if args.wired is None and args.measured is None:
         raise InputError("expected --wired, --measured or both: there is nothing to compare with")
@@ -92,12 +92,17 @@ def _check(args: argparse.Namespace) -> int:
     found = check_wiring(planned, wired, measured)
     if args.wired and len(wired) < planned.nodes:
         common.note(f"{planned.nodes - len(wired)} of {planned.nodes} nodes have no file")
+    blind = unnumbered(planned, wired)
+    if blind:
+        common.note(f"{blind} of {len(wired)} files have NICs of no rail: cables not compared")
     if args.json:
         common.print_json({"mismatches": [one.as_dict() for one in found]})
     else:
         for one in found:
             print(f"{planned.node_name(one.node)} {one.device}: {one.what}")
-        print(f"{len(found)} differences" if found else "wired as planned")
+        whole = len(wired) == planned.nodes and not blind
+        good = "wired as planned" if whole else "no difference in what was compared"
+        print(f"{len(found)} differences" if found else good)
     return CheckFailed.exit_code if found else 0
 
 

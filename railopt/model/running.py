@@ -1,13 +1,13 @@
 """The traffic of a job that ran, as NCCL Inspector saw it: `"inspector:DIR"`.
 
     comm      one communicator alone, by its id or name; default: all, added up
-    sn        sequence numbers of operations, `100-199`
+    sn        sequence numbers of operations, `100-199`; `100-` is all from there on
     from, to  from the first line on, e.g. 2s; when an operation began where Inspector was verbose
               (NCCL_INSPECTOR_DUMP_VERBOSE=1), else when its line was written
 
 From a GPU to another counts the larger of all Sends and all Recvs: where lines of one side are
 missing, that is the other side's.  A rank without a file is refused, and so are a Send and its Recv
-of different sizes.
+of different sizes, if neither rank's numbers that were chosen have a gap from 1 on.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def _parsed(text: str) -> tuple[str, Chosen]:
     said = parse_options(options, OPTIONS, quoted(text))
     numbers = None
     if "sn" in said:
-        first, _, last = said["sn"].partition("-")
-        numbers = parse_integer(first, "sn", low=0), parse_integer(last or first, "sn", low=0)
+        first, dash, last = said["sn"].partition("-")
+        open_end = INT64_MAX if dash else first
+        numbers = parse_integer(first, "sn", low=0), parse_integer(last or open_end, "sn", low=0)
     since, until = (
         parse_time(said[key]) // PS_PER_US if key in said else None for key in ("from", "to")
     )
@@ -89,13 +90,18 @@ def _running(found: Operations, fabric: Fabric, chosen: Chosen) -> Running:
         raise FormatError(
             f"{len(missing)} of {gpus} ranks have no file ({_some(missing)}): expected all files"
         )
-    whole = chosen == Chosen(chosen.communicator)
-    gaps = _gaps(found, whole)
-    if whole and not gaps:
-        _refuse_contradictions(found)
+    spans = _spans(found)
+    _refuse_contradictions(found, spans)
+    gaps = _gaps(found, spans, chosen)
     places, placed = _places(found, job, fabric)
     counted = np.zeros((2, gpus, gpus), np.int64)
     of_process = {process: places[rank] for rank, process in job.process.items()}
+    others = any(found.communicators[one] is not job for one in np.unique(found.communicator))
+    if others and len(of_process) < gpus:
+        raise FormatError(
+            f"processes have several GPUs, and no line says which of them communicators have: "
+            f"expected one that is as large as the job alone, comm={printable(job.id)}"
+        )
     here = np.empty((2, len(found.size)), np.int64)
     for position, one in enumerate(found.communicators):
         rows = found.communicator == position
@@ -111,16 +117,45 @@ def _running(found: Operations, fabric: Fabric, chosen: Chosen) -> Running:
     return Running(Traffic(counted.max(axis=0), fabric.nodes), tuple(notes))
 
 
-def _refuse_contradictions(found: Operations) -> None:
-    """Where no operation is missing, the nth Send of a rank to another is the nth Recv there; what
-    follows the last one of either side is not known.
+class Spans(NamedTuple):
+    """The sequence numbers of each rank of a communicator that has an operation: which one (the
+    communicator's position x the most ranks of any + rank), first, last and how many there are.
+    """
+
+    whose: Ints
+    first: Ints
+    last: Ints
+    count: Ints
+
+
+def _spans(found: Operations) -> Spans:
+    whose = found.communicator * _most_ranks(found) + found.rank
+    order = np.lexsort((found.number, whose))
+    whose, number = whose[order], found.number[order]
+    starts = np.flatnonzero(np.diff(whose, prepend=-1))
+    again = np.diff(number, prepend=-1) == 0
+    again[starts] = False
+    last = number[np.append(starts[1:], len(number)) - 1]
+    return Spans(whose[starts], number[starts], last, np.add.reduceat(~again, starts, dtype=int))
+
+
+def _most_ranks(found: Operations) -> int:
+    return max(one.ranks for one in found.communicators)
+
+
+def _refuse_contradictions(found: Operations, spans: Spans) -> None:
+    """Between ranks of which no operation is missing before the last one that is there, the nth
+    Send of one to the other is the nth Recv there; what follows the last one is not known.
     """
     received = found.kind == 1
     src = np.where(received, found.peer, found.rank)
     dst = np.where(received, found.rank, found.peer)
-    ranks = max(one.ranks for one in found.communicators)
-    pair = (found.communicator * ranks + src) * ranks + dst
-    sends, recvs = np.flatnonzero(~received), np.flatnonzero(received)
+    ranks = _most_ranks(found)
+    known = spans.whose[(spans.first <= 1) & (spans.last - spans.first < spans.count)]
+    of_src, of_dst = (found.communicator * ranks + side for side in (src, dst))
+    both = np.isin(of_src, known) & np.isin(of_dst, known)
+    pair = of_src * ranks + dst
+    sends, recvs = np.flatnonzero(~received & both), np.flatnonzero(received & both)
     recvs = recvs[np.argsort(pair[recvs], kind="stable")]  # Sends are in this order
     wanted, there = pair[sends], pair[recvs]
     at = np.arange(len(sends)) - np.searchsorted(wanted, wanted) + np.searchsorted(there, wanted)
@@ -231,16 +266,22 @@ def _incomplete(found: Operations, gaps: int) -> list[str]:
     return said
 
 
-def _gaps(found: Operations, whole: bool) -> int:
-    """Sequence numbers of each rank of a communicator that no operation has: between its first and
-    its last one, and of a whole job from 1 on.
+def _gaps(found: Operations, spans: Spans, chosen: Chosen) -> int:
+    """Sequence numbers of each rank of a communicator that no operation has: of those asked for, or
+    of a whole job from 1 on; where times were asked for, between its first and its last one.
     """
-    order = np.lexsort((found.number, found.rank, found.communicator))
-    number, rank, one = (c[order] for c in (found.number, found.rank, found.communicator))
-    same = (rank[1:] == rank[:-1]) & (one[1:] == one[:-1])
-    gaps = np.maximum(np.diff(number) - 1, 0)[same]
-    before = np.maximum(number[np.concatenate([[True], ~same])] - 1, 0)
-    return sum(gaps[gaps > 0].tolist()) + whole * sum(before.tolist())
+    first, last = spans.first.tolist(), spans.last.tolist()
+    absent = 0
+    if chosen.since is None and chosen.until is None:
+        low, high = chosen.numbers or (1, INT64_MAX)
+        low = max(low, 1)
+        first = [min(low, one) for one in first]
+        if high < INT64_MAX:
+            last = [high] * len(last)
+            used = np.unique(found.communicator).tolist()
+            ranks = sum(len(found.communicators[one].process) for one in used)
+            absent = (ranks - len(last)) * (high - low + 1)
+    return absent + sum(last) - sum(first) + len(last) - sum(spans.count.tolist())
 
 
 def _some(names: Sequence[int | str]) -> str:

@@ -40,15 +40,19 @@ def format_dump(
     if max(gpus, rails) > MAX_DEVICES:
         raise InputError(f"{gpus} GPUs and {rails} NICs: at most {MAX_DEVICES} of each")
     links, lost = _links(inside, scaleup)
-    names = devices or [f"mlx5_{rail}" for rail in range(rails)]
+    lost.append("PCI addresses: made up, as a fabric has none; a dump of the node has them")
+    names = devices
+    if not names:
+        names = [f"mlx5_{rail}" for rail in range(rails)]
+        lost.append("names of NICs: made up, as the fabric has none")
     lost += [f"{names[rail]}: dead, left out" for rail in range(rails) if not rates[rail]]
     odd = [names[rail] for rail in range(rails) if rates[rail] % MEGABIT]
-    lost += [f"{', '.join(odd)}: speed rounded down to whole Mb/s"] if odd else []
+    lost += [f"{', '.join(odd)}: speed rounded to whole Mb/s"] if odd else []
     parts = []
     for number, (some, theirs) in enumerate(_switches(inside.near)):
         inner = [_pci(f"0001:{gpu:02x}:00.0", "0x030200", links[gpu]) for gpu in some]
         for rail in theirs:
-            speed = int(rates[rail]) // MEGABIT
+            speed = _speed(rates[rail])
             net = (
                 f"<nic><net name={quoteattr(names[rail])} dev={quoteattr(str(rail))} "
                 f'speed="{speed}" port="1" gdr="1" {_network(inside, rail)}/></nic>'
@@ -58,6 +62,11 @@ def format_dump(
     body = "\n".join(parts)
     text = f'<system version="1">\n<cpu numaid="0" arch="x86_64">\n{body}\n</cpu>\n</system>\n'
     return WrittenTopology(text, tuple(lost))
+
+
+def _speed(rate: int) -> int:
+    """Mb/s of a rate, 0 for a dead NIC alone."""
+    return max(int(rate) // MEGABIT, min(rate, 1))
 
 
 def _network(inside: Inside, rail: int) -> str:
@@ -125,10 +134,13 @@ def with_speeds(
         for key, number in zip(("rail", "plane"), inside.network(rail), strict=True):
             if number is not None:
                 net.set(key, str(number))
+            else:
+                net.attrib.pop(key, None)
         if rates[rail]:
-            net.set("speed", str(rates[rail] // MEGABIT))
+            net.set("speed", str(_speed(rates[rail])))
         else:
             lost.append(f"{net.get('name')} is dead: take it out of NCCL_IB_HCA")
-    if missing:
-        raise InputError(f"{name}: no NIC named {quoted(next(iter(missing)))} in it")
+    for device, rail in missing.items():
+        if rates[rail]:
+            raise InputError(f"{name}: no NIC named {quoted(device)} in it")
     return WrittenTopology(ElementTree.tostring(root, encoding="unicode") + "\n", tuple(lost))

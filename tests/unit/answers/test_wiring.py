@@ -49,6 +49,22 @@ def test_numbers_of_rails_are_names(here: Path, railopt_cli: Cli) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "wired as planned\n", "")
 
 
+def test_cables_without_numbers_of_rails_are_not_called_right(here: Path, railopt_cli: Cli) -> None:
+    for blind, host in enumerate("cb", 1):
+        (here / f"{host}.xml").write_text(re.sub(' rail="..?"', "", wired([10, 11, 12])))
+        ran = railopt_cli("fabric", "check", "plan.toml", "--wired", *FILES)
+        assert (ran.code, ran.out) == (0, "no difference in what was compared\n")
+        assert f"{blind} of 3 files have NICs of no rail: cables not compared" in ran.err
+
+
+def test_two_rails_have_two_numbers(here: Path, railopt_cli: Cli) -> None:
+    for host in "abc":
+        (here / f"{host}.xml").write_text(wired([0, 0, 2]))
+    ran = railopt_cli("fabric", "check", "plan.toml", "--wired", *FILES)
+    assert ran.code == 4
+    assert ran.out.splitlines()[:-1] == [f"{h} mlx5_1: on rail 0, planned rail 1" for h in "abc"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -98,6 +114,13 @@ def test_planes_of_a_rail_are_told_apart() -> None:
         (1, "mlx5_0", "cables swapped with mlx5_1, planned rail 0"),
         (1, "mlx5_1", "cables swapped with mlx5_0, planned rail 1"),
     ]
+    plain = re.sub(' plane="."', "", text)
+    wired = dict.fromkeys(range(3), parse_node(plain))
+    assert check_wiring(planned, wired) == [], "without planes, rails alone are compared"
+    wired[1] = parse_node(re.sub(r'rail="(.)"', lambda m: f'rail="{1 - int(m.group(1))}"', plain))
+    assert [one.what.split(",")[0] for one in check_wiring(planned, wired)] == [
+        f"cables swapped with mlx5_{other}" for other in (2, 3, 0, 1)
+    ]
 
 
 def test_measured_rates_below_the_plan_are_named(here: Path, railopt_cli: Cli) -> None:
@@ -110,6 +133,16 @@ def test_measured_rates_below_the_plan_are_named(here: Path, railopt_cli: Cli) -
         "c mlx5_1: receives at 200Gb/s, planned 400Gb/s",
         "3 differences",
     ]
+
+
+def test_measured_rates_are_found_by_their_names() -> None:
+    today = PLANNED.degraded({(0, 1): "0"})
+    today = replace(today, hosts=("c", "a", "b"), devices=("mlx5_1", "mlx5_2", "mlx5_0"))
+    assert check_wiring(PLANNED, {}, today) == [(2, "mlx5_2", "dead")]
+    nameless = replace(today, hosts=(), devices=())
+    assert check_wiring(PLANNED, {}, nameless) == [(0, "mlx5_1", "dead")]
+    with pytest.raises(InputError, match="'b' is not among the measured hosts"):
+        check_wiring(PLANNED, {}, replace(today, hosts=("c", "a", "d")))
 
 
 @pytest.mark.parametrize(

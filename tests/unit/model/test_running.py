@@ -168,7 +168,17 @@ def test_operations_before_the_first_number_are_missing(tmp_path: Path) -> None:
     text = write(tmp_path / "run", exchange(drawn(14), 1001))
     said = running_job(text, FABRIC).notes
     assert "that are not there: 4000 of 4032; Inspector keeps the last" in said[0]
-    assert running_job(text + ":sn=1001-1008", FABRIC).notes == ()
+    for numbers, missing in (("1001-1008", 0), ("1000-1010", 12), ("1003-", 0), ("999-", 8)):
+        said = running_job(f"{text}:sn={numbers}", FABRIC).notes
+        assert ("".join(said).partition("not there: ")[2].split()[:1] or ["0"]) == [str(missing)]
+
+
+def test_a_rank_of_none_of_the_numbers_is_missing(tmp_path: Path) -> None:
+    records = [*exchange(drawn(23)), *exchange(drawn(24), 9)]
+    kept = [one for one in records if one["header"]["rank"] or one["p2p_perf"]["p2p_sn"] > 8]
+    job = running_job(write(tmp_path / "run", kept) + ":sn=0-8", FABRIC)
+    assert "not there: 8 of 32;" in job.notes[-1]
+    np.testing.assert_array_equal(job.traffic.bytes[1:, 1:], drawn(23)[1:, 1:])
 
 
 def test_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
@@ -196,6 +206,18 @@ def test_smaller_communicators_are_placed_by_their_processes(tmp_path: Path) -> 
     expected[np.ix_(members, members)] = pair
     np.testing.assert_array_equal(job.traffic.bytes, expected)
     assert job.notes[-1] == "1 of 2 communicators have a Send or Recv"
+
+
+def test_gpus_of_one_process_are_told_apart_by_one_communicator_alone(tmp_path: Path) -> None:
+    matrix = drawn(22)
+    records = [*exchange(matrix, id="0x1"), *exchange(matrix, id="0x2")]
+    for one in records:
+        one["metadata"]["pid"] = 1000
+    text = write(tmp_path / "run", records)
+    np.testing.assert_array_equal(running_job(text + ":comm=0x1", FABRIC).traffic.bytes, matrix)
+    for options in ("", ":comm=0x2"):
+        with pytest.raises(InputError, match=r"several GPUs, .* alone, comm=0x1$"):
+            running_job(text + options, FABRIC)
 
 
 def test_ranks_follow_their_hosts(tmp_path: Path) -> None:
@@ -288,15 +310,21 @@ def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_send_and_its_recv_of_other_sizes_are_refused(tmp_path: Path) -> None:
-    """Though their sums are equal; where a line may be missing, nothing is contradicted."""
+    """Though their sums are equal; where a line of one of both may be missing, nothing is
+    contradicted.
+    """
     first, second = drawn(20), drawn(21)
     records = [*exchange(first), *exchange(second, 9)]
     one, two = (records[place]["p2p_perf"] for place in (12, 44))  # Recvs of rank 1 from rank 0
     one["p2p_msg_size_bytes"], two["p2p_msg_size_bytes"] = int(second[0, 1]), int(first[0, 1])
     text = write(tmp_path / "run", records)
     wrong = f"Send 2 of rank 0 to 1 has {first[0, 1]} bytes, Recv 5, .*, {second[0, 1]}$"
+    for options in ("", ":sn=1-8", ":from=0s"):
+        with pytest.raises(InputError, match=wrong):
+            running_job(text + options, FABRIC)
+    del records[-12]  # of rank 2, which is not concerned
     with pytest.raises(InputError, match=wrong):
-        running_job(text, FABRIC)
+        running_job(write(tmp_path / "less", records), FABRIC)
     said = "differ in what was sent and received: 1"
     assert said in running_job(text + ":sn=9-16", FABRIC).notes[0]
     cut = running_job(

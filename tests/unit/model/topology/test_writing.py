@@ -44,7 +44,7 @@ def test_there_and_back(fabric: Fabric) -> None:
     rates = fabric.tx[0].tolist()
     devices = tuple(f"rdma{rail}" for rail in range(fabric.rails, 0, -1))
     made = format_dump(fabric.node, rates, fabric.scaleup, devices)
-    assert made.lost == ()
+    assert [text.split(":")[0] for text in made.lost] == ["PCI addresses"]
     again = Fabric.from_node(parse_node(made.text), 2)
     assert again == replace(fabric, inside=fabric.node)
     assert again.node.planes == fabric.node.planes
@@ -60,7 +60,8 @@ def test_devices_have_names_where_the_file_names_each_alone() -> None:
 def test_what_nccl_can_not_say_is_said() -> None:
     fabric = Fabric.uniform(1, 4, scaleup="451GB/s").degraded({(0, 2): "0"})
     made = format_dump(fabric.node, fabric.tx[0].tolist(), fabric.scaleup)
-    assert [text.split(":")[0] for text in made.lost] == ["scale-up of 3.608Tb/s", "mlx5_2"]
+    lost = ["scale-up of 3.608Tb/s", "PCI addresses", "names of NICs", "mlx5_2"]
+    assert [text.split(":")[0] for text in made.lost] == lost
     found = parse_node(made.text)
     assert [one.rail for one in found.nics] == [0, 1, 3]
     crossed = np.array([[1, 1, 0], [0, 1, 1]], bool)
@@ -81,6 +82,16 @@ def test_measured_speeds_go_into_the_dump_of_a_node() -> None:
         with_speeds(usual_dump(2), "topo.xml", inside, rates, ["mlx5_0", "mlx5_7"])
     with pytest.raises(FormatError, match="not valid XML"):
         with_speeds("<system", "topo.xml", inside, rates, devices)
+
+
+def test_a_dead_nic_may_be_missing_and_a_slow_one_keeps_a_speed() -> None:
+    text = dump([bridge(0, gpu(0), nic(0, more='gdr="1" rail="3" plane="1"'))])
+    inside = Inside(np.ones((1, 2), bool))
+    made = with_speeds(text, "topo.xml", inside, [7, 0], ["mlx5_0", "mlx5_1"])
+    (found,) = parse_node(made.text).nics
+    assert (found.rate, found.rail, found.plane) == (10**6 // 8, 0, None)
+    (found,) = parse_node(format_dump(inside, [7, 0], 10**9).text).nics
+    assert found.rate == 10**6 // 8
 
 
 def test_planes_go_into_the_dump_of_a_node() -> None:
@@ -142,7 +153,7 @@ def test_any_node_of_whole_switches_goes_there_and_back(seed: int) -> None:
     scaleup = int(rng.integers(1, 40)) * int(rng.choice([14, 20, 25, 50])) * 10**9
     made = format_dump(Inside(near), rates.tolist(), scaleup)
     found = parse_node(made.text)
-    assert made.lost == ()
+    assert len(made.lost) == 2, "addresses and names"
     assert found.inside.near.tolist() == near.tolist()
     assert found.rates.tolist() == rates.tolist()
     assert found.scaleup == scaleup
