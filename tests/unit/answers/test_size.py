@@ -106,6 +106,20 @@ def test_what_scale_up_or_experts_limit_is_wasted() -> None:
     assert [one.front for one in shown] == [True, True]
 
 
+def between_two(size: int) -> Traffic:
+    """So many bytes from each GPU of two nodes of two to each of the other node."""
+    return Traffic(np.kron(1 - np.eye(2, dtype=np.int64), np.full((2, 2), size, np.int64)), 2)
+
+
+def test_experts_hide_a_dispatch_not_what_is_left_of_another() -> None:
+    """4 ms and some ns are less than twice 3 ms, yet 1 ms of the first is seen."""
+    some = [Candidate("less", rails=2, link="200Gb/s"), Candidate("more", rails=2)]
+    asked = SizeQuestion(policies=("own-nic",), cases=1, experts=Fraction(3, 1000))
+    less, more = size([between_two(50_000_000), between_two(1000)], some, asked)
+    assert (less.limit, less.verdict) == ("NICs", "no policy")
+    assert (more.limit, more.verdict) == ("experts", "fastest")
+
+
 def test_planes_are_rails_of_their_own_near_the_same_gpus() -> None:
     fabric = Candidate("planes", rails=2, planes=2, link="800Gb/s").fabric(3, 2)
     assert fabric.rails == 4
