@@ -93,7 +93,7 @@ class Sized:
                    the experts),
                    "wasted" (scale-up or experts are the limit, and a cheaper one is as good),
                    "too slow" (no policy is over in time), or ""
-    witness        of each dispatch, what bounds it: as in a certificate, or {"kind": "gpu", ...}
+    witness        of each dispatch, what bounds it: as in a certificate, or "gpu" or "scale-up"
     """
 
     candidate: Candidate
@@ -233,7 +233,8 @@ class _Site:
 
     def bound(self, fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
         """Seconds that no policy beats, and why: the chunks of a node on its NICs (certified), what
-        a GPU gets through its own NICs and scale-up, or in a fat tree the uplinks of a switch.
+        a GPU gets through its own NICs and scale-up, in a fat tree the uplinks of a switch, or on
+        rails alone what must change its GPU.
         """
         nics = lower_bound(fabric, chunks)
         found = [(nics.value, nics.lifted)]
@@ -247,6 +248,7 @@ class _Site:
             found.append((times[worst], {"kind": "gpu", "gpu": worst, "side": side}))
         cut = uplink_bound(fabric, chunks)
         found += [(cut.value, cut.witness)] if cut else []
+        found += [_changing_gpus(fabric, chunks)] if self.candidate.kind == RAILS else []
         return max(found, key=lambda one: one[0])
 
     def cases(self, count: int) -> tuple[list[Dead], list[Dead]]:
@@ -301,6 +303,29 @@ class _Site:
             with suppress(Infeasible):
                 found[way] = _total(one.time for one in self.carried(fabric, way))
         return found
+
+
+def _changing_gpus(fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
+    """Seconds that scale-up takes where nothing joins rails, and the nodes that decide.
+
+    A chunk between GPUs that are near no rail in common leaves a GPU over scale-up at its sender's
+    or its receiver's node.  So what goes between some nodes takes all their scale-up ports so long.
+    Tried are all nodes, then all but the one that has least to do with the others, and so on.
+    """
+    near = fabric.node.near.astype(np.int64)
+    apart = (near @ near.T == 0)[chunks.src_gpu % fabric.gpus, chunks.dst_gpu % fabric.gpus]
+    between = np.zeros((fabric.nodes, fabric.nodes), np.int64)
+    np.add.at(between, (chunks.src[apart], chunks.dst[apart]), chunks.size[apart])
+    mine = between.sum(axis=0) + between.sum(axis=1)
+    nodes, left, best = list(range(fabric.nodes)), int(between.sum()), (Fraction(0), list[int]())
+    while left:
+        time = Fraction(left, len(nodes) * fabric.gpus * fabric.scaleup)
+        best = max(best, (time, sorted(nodes)), key=lambda one: one[0])
+        least = min(nodes, key=mine.__getitem__)
+        nodes.remove(least)
+        left -= int(mine[least])
+        mine -= between[least] + between[:, least]
+    return best[0], {"kind": "scale-up", "nodes": best[1]}
 
 
 def _simulated(run: Iterable[CarriedDispatch]) -> tuple[Fraction, ...]:
