@@ -82,15 +82,15 @@ class Sized:
 
     times, policy  of each dispatch, simulated with the best policy
     today          of the whole workload, simulated as it is done today
-    bounds         of each dispatch: no policy is faster
+    bounds         of each dispatch: no policy of these chunks is faster
     link           bytes of the busiest link under the best policy
     limit          what decides the time: "NICs", "uplinks", "scale-up" or "experts"
     lost           by one and by two dead NICs, planned anew
     lost_today     the same, as it is done today
     cost           its price, or the rate of all NICs where a candidate has no price
     front          whether no other candidate is as fast for less, or faster for as much
-    verdict        "fastest", "no policy" (its bound is above the fastest, each dispatch behind
-                   the experts),
+    verdict        "fastest", "no policy" (its bound is above the fastest, by more than 1 %, each
+                   dispatch behind the experts),
                    "wasted" (scale-up or experts are the limit, and a cheaper one is as good),
                    "too slow" (no policy is over in time), or ""
     witness        of each dispatch, what bounds it: as in a certificate, or "gpu" or "scale-up"
@@ -387,6 +387,6 @@ def _verdict(one: Sized, found: list[Sized], enough: Fraction, asked: SizeQuesti
     alike = one.time * (1 + ALIKE)
     if one.limit == "scale-up" and any(other.time <= alike for other in cheaper):
         return "wasted"
-    if _with_experts(one.bounds, asked) > enough:
+    if _with_experts(one.bounds, asked) > enough * (1 + ALIKE):
         return "no policy"
     return "fastest" if one.time == min(other.time for other in found) else ""
