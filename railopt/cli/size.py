@@ -25,10 +25,11 @@ EPILOG = """examples:
   railopt size inspector:/tmp/job --candidates offers.toml --within 3ms --format latex
 
 "best" is simulated with the best planned policy; "today" as it is done today: from own NICs, over
-a spine or a fat tree to own NICs with ECMP.  No policy is faster than "bound".  "1 dead %" is what
-the worst dead NIC costs when it is planned anew, simulated; of --cases drawn and the busiest nodes.
+a spine or a fat tree to own NICs with ECMP.  No policy of chunks of --chunk is faster than "bound".
+"1 dead %" is what the worst dead NIC costs when it is planned anew, simulated; of --cases drawn and
+the busiest nodes.
 --wide: on average, by the busiest ports of the cases drawn; the worst, as it is done today.
-"front": no other candidate is as fast for less.  Verdicts: "no policy" makes it as fast as the
+"front": no other candidate is as fast for less.  Verdicts: "no policy" makes it within 1 % of the
 fastest; "wasted": scale-up or experts are the limit, and a cheaper one is as good; "too slow": no
 policy is over within --within.  Exit code 2 if that is all of them.
 
@@ -104,7 +105,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(args, found, priced)
     if all(one.verdict == "too slow" for one in found):
-        common.note(f"no candidate carries it within {args.within}, whatever the policy")
+        common.note(
+            f"no candidate carries it within {args.within} in chunks of {args.chunk}, whatever the "
+            "policy"
+        )
         return Infeasible.exit_code
     if args.figure:
         from railopt.report.sizing import sizing_figure

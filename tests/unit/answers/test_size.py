@@ -6,21 +6,23 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from railopt import Candidate, Fabric, Traffic, plan, simulate, size, workloads
+from railopt import Candidate, Fabric, Plan, Traffic, plan, simulate, size, workloads
 from railopt.answers.candidates import candidates_from, crossed
 from railopt.answers.dispatches import Dispatches
-from railopt.answers.size import PLANNED, SizeQuestion, _lost, _Site
+from railopt.answers.size import PLANNED, SizeQuestion, _changing_gpus, _lost, _Site
 from railopt.base.errors import InputError
 
 FABRIC = Fabric.uniform(4, 4)
 TRAFFIC = workloads.moe(FABRIC, tokens=256, skew=0.6, seed=2)
 QUICK = SizeQuestion(chunk="256KiB", cases=2)
+RAILS_OF_SIX = list(product(range(2), repeat=6))
 LINE = ("size", "moe:skew=0.6,tokens=64,seed=2", "--nodes", "3", "--gpus", "2", "--cases", "1")
 
 
@@ -104,6 +106,61 @@ def test_what_scale_up_or_experts_limit_is_wasted() -> None:
     shown = size([TRAFFIC], fast, QUICK)
     assert [one.verdict for one in shown] == ["no policy", "fastest"]
     assert [one.front for one in shown] == [True, True]
+
+
+def between_two(size: int) -> Traffic:
+    """So many bytes from each GPU of two nodes of two to each of the other node."""
+    return Traffic(np.kron(1 - np.eye(2, dtype=np.int64), np.full((2, 2), size, np.int64)), 2)
+
+
+def test_experts_hide_a_dispatch_not_what_is_left_of_another() -> None:
+    """4 ms and some ns are less than twice 3 ms, yet 1 ms of the first is seen."""
+    some = [Candidate("less", rails=2, link="200Gb/s"), Candidate("more", rails=2)]
+    asked = SizeQuestion(policies=("own-nic",), cases=1, experts=Fraction(3, 1000))
+    less, more = size([between_two(50_000_000), between_two(1000)], some, asked)
+    assert (less.limit, less.verdict) == ("NICs", "no policy")
+    assert (more.limit, more.verdict) == ("experts", "fastest")
+
+
+def test_neither_rounding_nor_what_chunks_leave_over_is_no_policys_fault() -> None:
+    """191 chunks on three planes each of two NICs end 0.7 % later than on two NICs."""
+    traffic, asked = between_two(50_000_000), SizeQuestion(policies=("lpt-local",), cases=1)
+    planes = [Candidate(str(planes), rails=2, planes=planes) for planes in (1, 3)]
+    one, three = size([traffic], planes, asked)
+    assert one.time < three.bound
+    assert three.verdict == ""
+    narrow = Candidate("narrow", rails=2, kind="fat-tree", oversubscription=10**6)
+    [alone] = size([traffic], [narrow], asked)
+    assert alone.time < alone.bound, "by rounding"
+    assert alone.verdict == "fastest"
+
+
+def test_on_rails_alone_no_policy_saves_a_slow_scale_up() -> None:
+    """Half of all bytes change their GPU: 200 MB on four ports of 5 GB/s.  A spine needs none."""
+    some = [Candidate("rails", rails=2, scaleup="5GB/s")]
+    some.append(Candidate("spine", rails=2, scaleup="5GB/s", kind="spine"))
+    asked = SizeQuestion(policies=("own-nic",), cases=1)
+    rails, spine = size([between_two(50_000_000)], some, asked)
+    assert rails.bound == Fraction(1, 100)
+    assert rails.verdict == "no policy"
+    assert rails.witness == ({"kind": "scale-up", "nodes": [0, 1]},)
+    assert spine.time < Fraction(3, 1000)
+
+
+@pytest.mark.parametrize("gpus", [2, 3])
+def test_no_choice_of_rails_changes_gpus_faster_than_the_bound(gpus: int) -> None:
+    """All plans of six chunks among three nodes, against the bound of their cuts."""
+    dice = np.random.default_rng(gpus)
+    fabric = Fabric.uniform(3, 2, gpus=gpus, scaleup="1GB/s")
+    for _ in range(20):
+        matrix = np.zeros((3 * gpus, 3 * gpus), np.int64)
+        while np.count_nonzero(matrix) < 6:
+            start, end = dice.integers(0, 3 * gpus, 2)
+            if start // gpus != end // gpus:
+                matrix[start, end] = dice.integers(1, 9) * 1000
+        chunks = Traffic(matrix, 3).chunks("flow")
+        plans = (Plan(fabric, chunks, np.array(rail, np.int16), "x") for rail in RAILS_OF_SIX)
+        assert _changing_gpus(fabric, chunks)[0] <= min(one.scaleup_time for one in plans)
 
 
 def test_planes_are_rails_of_their_own_near_the_same_gpus() -> None:

@@ -264,10 +264,10 @@ def drawn_candidates(width: float) -> Any:
         found.append(
             Sized(
                 Candidate(name, rails, f"{rate}Gb/s", kind=kind),
-                time,
+                (time,),
                 "spill",
                 time * 2,
-                time * Fraction(9, 10),
+                (time * Fraction(9, 10),),
                 10**6,
                 "NICs",
                 lost,
