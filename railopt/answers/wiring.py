@@ -50,7 +50,7 @@ def check_wiring(
 def unnumbered(planned: Fabric, wired: Mapping[int, Node]) -> int:
     """In how many files some planned NIC has no rail, so that its cable can't be compared."""
     return sum(
-        any(nic.rail is None for nic in file.nics if nic.name in planned.devices)
+        any(nic.rail is None for nic in (*file.nics, *file.far) if nic.name in planned.devices)
         for file in wired.values()
     )
 
@@ -60,7 +60,7 @@ def _rail_numbers(planned: Fabric, wired: Mapping[int, Node]) -> dict[Network, N
     seen = Counter(
         (_planned_network(planned, nic, planned.devices.index(nic.name)), (nic.rail, nic.plane))
         for file in wired.values()
-        for nic in file.nics
+        for nic in (*file.nics, *file.far)
         if nic.name in planned.devices and nic.rail is not None
     )
     numbers: dict[Network, Network] = {}
@@ -79,26 +79,25 @@ def _planned_network(planned: Fabric, nic: Nic, rail: int) -> Network:
 def _node_mismatches(
     planned: Fabric, node: int, file: Node, numbers: dict[Network, Network]
 ) -> list[Mismatch]:
-    names = {nic.name: place for place, nic in enumerate(file.nics)}
+    names = {nic.name: nic for nic in (*file.nics, *file.far)}
     on = {number: network for network, number in numbers.items()}
     found: dict[str, list[str]] = {}
     moved: dict[int, int | None] = {}
     if len(file.inside.near) != planned.gpus:
         return [Mismatch(node, "", f"{len(file.inside.near)} GPUs, planned {planned.gpus}")]
+    places = {nic.name: place for place, nic in enumerate(file.nics)}
     for rail, device in enumerate(planned.devices):
         said = found.setdefault(device, [])
         if device not in names:
-            said.append("not there")
+            dead = not planned.tx[node, rail] and not planned.rx[node, rail]
+            said += [] if dead else ["not there"]
             continue
-        place = names[device]
-        nic = file.nics[place]
+        nic = names[device]
         if nic.rail is not None:
             network = on.get((nic.rail, nic.plane))
             if network != _planned_network(planned, nic, rail):
                 moved[rail] = None if network is None else _rail_of(planned, network, rail)
-        near = [np.flatnonzero(near).tolist() for near in _near(planned, rail, file, place)]
-        if near[0] != near[1]:
-            said.append(f"near GPU {_some(near[1])}, planned {_some(near[0])}")
+        said += _moved_inside(planned, rail, file, places.get(device))
         rate = max(int(planned.tx[node, rail]), int(planned.rx[node, rail]))
         if nic.rate is not None and nic.rate < rate * (1 - NOTICED):
             said.append(f"its port runs at {format_rate(nic.rate)}, planned {format_rate(rate)}")
@@ -108,7 +107,7 @@ def _node_mismatches(
         else:
             text = "on a rail of no other node" if other is None else f"on rail {other}"
         found[planned.devices[rail]].append(f"{text}, planned rail {rail}")
-    extra = [(name, ["not in the plan"]) for name in names if name not in planned.devices]
+    extra = [(name, ["not in the plan"]) for name in places if name not in planned.devices]
     return [
         Mismatch(node, device, text) for device, said in [*found.items(), *extra] for text in said
     ]
@@ -121,8 +120,19 @@ def _rail_of(planned: Fabric, network: Network, rail: int) -> int:
     return number * planes + (rail % planes if plane is None else plane)
 
 
-def _near(planned: Fabric, rail: int, file: Node, place: int) -> tuple[Any, Any]:
-    return planned.node.near[:, rail], file.inside.near[:, place]
+def _moved_inside(planned: Fabric, rail: int, file: Node, place: int | None) -> list[str]:
+    """What is said of a NIC that is near other GPUs than planned; `place` None: it is far from all.
+    GPUs that only borrow it, as their own is far or not there, may be planned or not.
+    """
+    was = np.flatnonzero(planned.node.near[:, rail]).tolist()
+    if place is None:
+        return [f"far from every GPU, planned near {_some(was)}"]
+    near, direct = (
+        np.flatnonzero(one[:, place]).tolist() for one in (file.inside.near, file.direct)
+    )
+    if was in (near, direct):
+        return []
+    return [f"near GPU {_some(direct or near)}, planned {_some(was)}"]
 
 
 def _some(gpus: list[int]) -> str:

@@ -119,13 +119,13 @@ def _running(found: Operations, fabric: Fabric, chosen: Chosen) -> Running:
 
 class Spans(NamedTuple):
     """The sequence numbers of each rank of a communicator that has an operation: which one (the
-    communicator's position x the most ranks of any + rank), first, last and how many are seen.
+    communicator's position x the most ranks of any + rank), first, last and how many there are.
     """
 
     whose: Ints
     first: Ints
     last: Ints
-    seen: Ints
+    present: Ints
 
 
 def _spans(found: Operations) -> Spans:
@@ -151,7 +151,7 @@ def _refuse_contradictions(found: Operations, spans: Spans) -> None:
     src = np.where(received, found.peer, found.rank)
     dst = np.where(received, found.rank, found.peer)
     ranks = _most_ranks(found)
-    known = spans.whose[(spans.first <= 1) & (spans.last - spans.first < spans.seen)]
+    known = spans.whose[(spans.first <= 1) & (spans.last - spans.first < spans.present)]
     of_src, of_dst = (found.communicator * ranks + side for side in (src, dst))
     both = np.isin(of_src, known) & np.isin(of_dst, known)
     pair = of_src * ranks + dst
@@ -281,7 +281,7 @@ def _gaps(found: Operations, spans: Spans, chosen: Chosen) -> int:
             used = np.unique(found.communicator).tolist()
             ranks = sum(len(found.communicators[one].process) for one in used)
             absent = (ranks - len(last)) * (high - low + 1)
-    return absent + sum(last) - sum(first) + len(last) - sum(spans.seen.tolist())
+    return absent + sum(last) - sum(first) + len(last) - sum(spans.present.tolist())
 
 
 def _some(names: Sequence[int | str]) -> str:

@@ -82,6 +82,8 @@ class Node(NamedTuple):
     scaleup  bytes per second between a GPU and scale-up, each direction
     assumed  in words, what was taken from the file and what it does not say
     nics     of the rails, in order
+    direct   bool [gpus, rails]: near, and not across a host bridge
+    far      NICs that are left out, across a host bridge from every GPU
     """
 
     inside: Inside
@@ -89,6 +91,8 @@ class Node(NamedTuple):
     scaleup: int
     assumed: tuple[str, ...]
     nics: tuple[Nic, ...]
+    direct: Bools
+    far: tuple[Nic, ...]
 
 
 def node_of(found: NodeFile, name: str, link: int | None = None) -> Node:
@@ -102,27 +106,28 @@ def node_of(found: NodeFile, name: str, link: int | None = None) -> Node:
             )
     near = nearest(found.distance)
     rails, about_order = _ordered(found.nics, np.flatnonzero(near.any(axis=0)).tolist())
-    left_out = [found.nics[n].name for n in np.flatnonzero(~near.any(axis=0))]
+    far = tuple(found.nics[n] for n in np.flatnonzero(~near.any(axis=0)))
     nics = [found.nics[n] for n in rails]
     near, distance = near[:, rails], found.distance[:, rails]
+    direct = near & (distance <= SWITCH)
     rates, about_rates = _rates(nics, link)
     scaleup, pair, about_links = _scaleup(found.links)
     assumed = [
         *_about_rails(nics, near, distance),
         *about_order,
         *(
-            [f"{_some(left_out)}: left out, across a host bridge from every GPU"]
-            if left_out
+            [f"{_some([nic.name for nic in far])}: left out, across a host bridge from every GPU"]
+            if far
             else []
         ),
-        *_about_bridges(near, distance),
+        *_about_bridges(direct),
         *_about_cards(nics),
         *about_rates,
         *about_links,
         "latency is not in the file: 1us assumed",
     ]
     inside = Inside(near, pair, planes=_planes(nics, near))
-    return Node(inside, rates, scaleup, tuple(assumed), tuple(nics))
+    return Node(inside, rates, scaleup, tuple(assumed), tuple(nics), direct, far)
 
 
 def _planes(nics: Sequence[Nic], near: Bools) -> int:
@@ -208,8 +213,7 @@ def _about_rails(nics: list[Nic], near: Bools, distance: Ints) -> Iterable[str]:
             yield f"{nic.name} reaches no GPU's memory (gdr 0): its bytes pass through the host's"
 
 
-def _about_bridges(near: Bools, distance: Ints) -> Iterable[str]:
-    direct = near & (distance <= SWITCH)
+def _about_bridges(direct: Bools) -> Iterable[str]:
     for gpu in np.flatnonzero(~direct.any(axis=1)):
         yield f"GPU {gpu} has no NIC on its own switch: the nearest is taken as its own"
     across = [str(rail) for rail in np.flatnonzero(~direct.any(axis=0))]

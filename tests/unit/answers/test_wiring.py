@@ -86,8 +86,18 @@ def test_two_rails_have_two_numbers(here: Path, railopt_cli: Cli) -> None:
             wired([10, 11, 12]).replace("mlx5_1", "mlx5_9"),
             ["b mlx5_1: not there", "b mlx5_9: not in the plan"],
         ),
+        (
+            dump(
+                [bridge(0, gpu(0), nic(0, more='rail="10"')), bridge(1, gpu(1))],
+                [bridge(2, gpu(2), nic(2, more='rail="12"')), nic(1, more='rail="12"')],
+            ),
+            [
+                "b mlx5_1: far from every GPU, planned near 1",
+                "b mlx5_1: on rail 2, planned rail 1",
+            ],
+        ),
     ],
-    ids=["swapped", "other rail", "no rail", "slow", "other GPU", "missing"],
+    ids=["swapped", "other rail", "no rail", "slow", "other GPU", "missing", "far"],
 )
 def test_what_is_not_as_planned_is_named(
     here: Path, railopt_cli: Cli, text: str, said: list[str]
@@ -98,6 +108,16 @@ def test_what_is_not_as_planned_is_named(
     assert ran.out.splitlines()[:-1] == said
     data = json.loads(railopt_cli("fabric", "check", "plan.toml", "--wired", *FILES, "--json").out)
     assert [one["node"] for one in data["mismatches"]] == [1] * len(said)
+
+
+def test_a_dead_nic_of_the_plan_may_be_missing() -> None:
+    pairs = [bridge(n, gpu(n), *([] if n == 1 else [nic(n)])) for n in range(3)]
+    wired = {1: parse_node(dump(pairs))}
+    assert check_wiring(PLANNED.degraded({(1, 1): "0"}), wired) == []
+    assert [one.what for one in check_wiring(PLANNED, wired)] == ["not there"]
+    pairs = [bridge(0, gpu(0)), bridge(1, gpu(1), nic(0)), bridge(2, gpu(2), nic(2))]
+    found = check_wiring(PLANNED, {1: parse_node(dump(pairs))})
+    assert [one.what for one in found] == ["near GPU 1, planned 0", "not there"]
 
 
 def test_planes_of_a_rail_are_told_apart() -> None:
