@@ -91,7 +91,7 @@ class Dispatches:
 
     def _port_bytes(self, fabric: Fabric, place: int, way: str) -> PortBytes:
         tier = None if _on_rails(fabric, way) else replace(fabric.tier, rate=1)
-        key = _key(fabric, place, way), tier
+        key = _key(fabric, place, way), tier and (tier, self.seed)
         if key in self._bytes:
             return self._bytes[key]
         plan = None if way == DIRECT else self._plan(fabric, place, way)

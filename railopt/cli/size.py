@@ -25,9 +25,9 @@ EPILOG = """examples:
   railopt size inspector:/tmp/job --candidates offers.toml --within 3ms --format latex
 
 "best" is simulated with the best planned policy; "today" as it is done today: from own NICs, over
-a spine or a fat tree to own NICs with ECMP.  No policy of chunks of --chunk is faster than "bound".
-"1 dead %" is what the worst dead NIC costs when it is planned anew, simulated; of --cases drawn and
-the busiest nodes.
+a spine or a fat tree to own NICs with ECMP.  Of hashed paths the median of five seeds counts.
+No policy of chunks of --chunk is faster than "bound".  "1 dead %" is what the worst dead NIC costs
+when it is planned anew, simulated; of --cases drawn, the busiest nodes and today's busiest NICs.
 --wide: on average, by the busiest ports of the cases drawn; the worst, as it is done today.
 "front": no other candidate is as fast for less.  Verdicts: "no policy" makes it within 1 % of the
 fastest; "wasted": scale-up or experts are the limit, and a cheaper one is as good; "too slow": no
