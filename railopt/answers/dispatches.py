@@ -84,6 +84,11 @@ class Dispatches:
             lambda: self._simulated(fabric, place, way, inside),
         )
 
+    def nic_bytes(self, fabric: Fabric, place: int, way: str) -> Ints:
+        """int64 [2, nodes, rails]: bytes that each NIC sends, and that it receives."""
+        loads = self._port_bytes(fabric, place, way).loads[: 2 * fabric.tx.size]
+        return loads.reshape(2, *fabric.tx.shape)
+
     def _simulated(self, fabric: Fabric, place: int, way: str, inside: Fraction) -> Fraction:
         if _on_rails(fabric, way):
             return simulate(self._plan(fabric, place, way)).completion

@@ -5,8 +5,8 @@ today, and by a bound that no policy beats.  Today traffic goes from its GPU's o
 rails alone to the same NIC of the other node, where it is passed on, and over a spine or a fat tree
 to the target's own NIC, on a hashed path (ECMP); of some draws of paths, the median one counts.
 
-Dead NICs are drawn, beside those of the busiest nodes, and planned anew.  Times of these cases are
-those of the port that needs longest; of the worst case it is simulated.
+Dead NICs are drawn, beside those of busy nodes and NICs, and planned anew.  Times of these cases
+are those of the port that needs longest; of the worst case it is simulated.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SizeQuestion:
 
     policies  that may be planned; what is done today may win, too
     chunk     largest chunk
-    cases     draws of one and of two dead NICs, beside those that hit the busiest nodes
+    cases     draws of one and of two dead NICs, beside those of busy nodes and NICs
     seed      of these draws, and the first of those of hashed paths
     experts   seconds of the experts' compute per dispatch, behind which an exchange is hidden
     within    seconds in which the workload must be over, or None
@@ -173,7 +173,7 @@ def size(
 
 def _say_long(chunks: int, candidates: int, asked: SizeQuestion) -> None:
     """Say before it begins that much is planned: by each policy, healthy and for each case."""
-    plans = candidates * 2 * (asked.cases + 2) * (len(asked.policies) + 1)
+    plans = candidates * 2 * (asked.cases + 4) * (len(asked.policies) + 1)
     if (seconds := plans * chunks * PLAN_S) > LONG_S:
         say(
             f"size: up to {plans} plans of {chunks} chunks take up to {seconds / 60:.0f} minutes: "
@@ -267,7 +267,9 @@ class _Site:
         return max(found, key=lambda one: one[0])
 
     def cases(self, count: int) -> tuple[list[Dead], list[Dead]]:
-        """(cases drawn evenly of all that there are, or all; cases that hit the busiest nodes)."""
+        """(cases drawn evenly of all that there are, or all; cases that hit the busiest nodes, and
+        the NICs that carry most today).
+        """
         nodes, rails = self.chunks[0].nodes, self.candidate.rails
         nics = [(node, nic) for node in range(nodes) for nic in range(rails)]
         every = len(nics) if count == 1 else len(nics) * (len(nics) - 1) // 2
@@ -284,11 +286,28 @@ class _Site:
                 np.add.at(side, ends, each.size)
         load = sides.max(axis=0)
         first, then = np.argsort(-load, kind="stable")[:2].tolist() if nodes > 1 else (0, 0)
+        hot = self.hot(count)
         if count == 1:
-            return list(drawn), [((first, 0),)]
+            return list(drawn), [((first, 0),), *hot]
         others = [(first, 1)] if rails > 1 else []
         others += [(then, nic) for nic in range(min(2, rails)) if then != first]
-        return list(drawn), [((first, 0), other) for other in others]
+        return list(drawn), [*(((first, 0), other) for other in others), *hot]
+
+    def hot(self, count: int) -> list[Dead]:
+        """So many NICs that carry most today; and those in a row of a node that carry most with the
+        next one, to which their bytes go when they are dead.
+        """
+        rails, planes, fabric = self.candidate.rails, self.candidate.planes, self.fabric()
+        places = range(len(self.chunks))
+        ports = sum(self.work.nic_bytes(fabric, place, self.today) for place in places)
+        loads = np.asarray(ports).reshape(2, -1, rails, planes).sum(axis=3)
+        most = np.argsort(-loads.max(axis=0), axis=None, kind="stable")[:count]
+        found = [tuple(sorted(divmod(nic, rails) for nic in most.tolist()))]
+        if rails > count:
+            rows = sum(np.roll(loads, -step, axis=2) for step in range(count + 1))
+            node, nic = divmod(int(np.asarray(rows).max(axis=0).argmax()), rails)
+            found.append(tuple(sorted((node, (nic + step) % rails) for step in range(count))))
+        return found
 
     def losses(
         self, ways: list[str], healthy: dict[str, Fraction], simulated: Fraction

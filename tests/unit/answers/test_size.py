@@ -92,6 +92,21 @@ def test_a_dead_nic_costs_what_the_theorem_says_and_a_spare_makes_up_for_it() ->
     assert single.lost[0] == (None, None), "no time is enough"
 
 
+@pytest.mark.parametrize("kind", ["rail-only", "spine"])
+def test_the_worst_dead_nics_of_today_are_among_the_cases(kind: str) -> None:
+    """GPU 2 of a node that is not the busiest one sends most: as bad with one draw as with all."""
+    matrix = np.full((16, 16), 1000, np.int64)
+    matrix[6, 8:] += 50_000  # node 1
+    matrix[:4, 4:] += 10_000  # all of node 0
+    traffic = Traffic.from_matrix(matrix, FABRIC)
+    offer = [Candidate("offer", rails=4, kind=kind)]
+    few, every = (
+        size([traffic], offer, SizeQuestion(policies=("own-nic",), cases=cases))[0].lost_today
+        for cases in (1, 120)
+    )
+    assert [loss.worst for loss in few] == [loss.worst for loss in every]
+
+
 def test_a_spine_joins_nodes_whose_living_nics_are_on_other_rails() -> None:
     dead = ((0, 0), (1, 1))
     matrix = np.zeros((4, 4), np.int64)
@@ -237,7 +252,7 @@ def test_a_question_that_takes_long_says_so_first(
 ) -> None:
     assert "minutes" not in railopt_cli(*LINE).err
     monkeypatch.setattr("railopt.answers.size.PLAN_S", 10.0)
-    assert "size: up to 30 plans of" in railopt_cli(*LINE).err
+    assert "size: up to 50 plans of" in railopt_cli(*LINE).err
 
 
 def test_wrong_candidates_are_named(tmp_path: Path) -> None:
