@@ -16,8 +16,18 @@ import pytest
 from railopt import Candidate, Fabric, Plan, Traffic, plan, simulate, size, workloads
 from railopt.answers.candidates import candidates_from, crossed
 from railopt.answers.dispatches import DIRECT, Dispatches
-from railopt.answers.size import DRAWS, PLANNED, SizeQuestion, _changing_gpus, _lost, _Site
+from railopt.answers.size import (
+    DRAWS,
+    PLANNED,
+    Loss,
+    Sized,
+    SizeQuestion,
+    _changing_gpus,
+    _lost,
+    _Site,
+)
 from railopt.base.errors import InputError
+from railopt.report.sizing import sizing_figure
 
 FABRIC = Fabric.uniform(4, 4)
 TRAFFIC = workloads.moe(FABRIC, tokens=256, skew=0.6, seed=2)
@@ -216,6 +226,33 @@ def test_a_table_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Pa
     assert a["time"] == b["time"], "its plan stays on the rails"
     assert [one["kind"] for one in a["witness"]] == ["node"]
     assert drawn.read_text().startswith("<?xml")
+
+
+def test_what_ranks_is_said_where_a_price_is_missing(
+    railopt_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    offers = tmp_path / "offers.toml"
+    for prices, said in ((("price = 1", "price = 2"), ""), (("price = 1", ""), "'b' has none")):
+        offers.write_text(
+            "".join(
+                f'[[candidate]]\nname = "{name}"\nrails = 2\n{price}\n'
+                for name, price in zip("ab", prices, strict=True)
+            )
+        )
+        ran = railopt_cli(*LINE, "--policy", "own-nic", "--candidates", str(offers))
+        assert said in ran.err
+        assert ("the rate of all NICs, is the cost" in ran.err) == bool(said)
+
+
+def test_a_priced_candidate_is_drawn_at_its_price() -> None:
+    lost = (Loss(Fraction(0), Fraction(0)),) * 2
+    tree, rails = (
+        Sized(one, (time,), "spill", time, (time,), 1, "NICs", lost, lost, cost=Fraction(100))
+        for time in (Fraction(1, 1000),)
+        for one in (Candidate("a", kind="fat-tree", price=100), Candidate("b", price=100))
+    )
+    axis = sizing_figure([tree, rails]).axes[0]
+    assert {x for line in axis.lines for x in line.get_xdata()} == {100.0}
 
 
 def test_exit_code_2_where_none_is_in_time(tmp_path: Path, railopt_cli: Callable[..., Any]) -> None:
