@@ -84,6 +84,11 @@ class Dispatches:
             lambda: self._simulated(fabric, place, way, inside),
         )
 
+    def nic_bytes(self, fabric: Fabric, place: int, way: str) -> Ints:
+        """int64 [2, nodes, rails]: bytes that each NIC sends, and that it receives."""
+        loads = self._port_bytes(fabric, place, way).loads[: 2 * fabric.tx.size]
+        return loads.reshape(2, *fabric.tx.shape)
+
     def _simulated(self, fabric: Fabric, place: int, way: str, inside: Fraction) -> Fraction:
         if _on_rails(fabric, way):
             return simulate(self._plan(fabric, place, way)).completion
@@ -91,7 +96,7 @@ class Dispatches:
 
     def _port_bytes(self, fabric: Fabric, place: int, way: str) -> PortBytes:
         tier = None if _on_rails(fabric, way) else replace(fabric.tier, rate=1)
-        key = _key(fabric, place, way), tier
+        key = _key(fabric, place, way), tier and (tier, self.seed)
         if key in self._bytes:
             return self._bytes[key]
         plan = None if way == DIRECT else self._plan(fabric, place, way)

@@ -3,24 +3,24 @@
 A candidate is judged by what is simulated on it with the best planned policy and with what is done
 today, and by a bound that no policy beats.  Today traffic goes from its GPU's own NIC: on
 rails alone to the same NIC of the other node, where it is passed on, and over a spine or a fat tree
-to the target's own NIC, on a hashed path (ECMP).
+to the target's own NIC, on a hashed path (ECMP); of some draws of paths, the median one counts.
 
-Dead NICs are drawn, beside those of the busiest nodes, and planned anew.  Times of these cases are
-those of the port that needs longest; of the worst case it is simulated.
+Dead NICs are drawn, beside those of busy nodes and NICs, and planned anew.  Times of these cases
+are those of the port that needs longest; of the worst case it is simulated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.answers.candidates import RAILS, Candidate, Dead
+from railopt.answers.candidates import RAILS, TREE, Candidate, Dead
 from railopt.answers.dispatches import DIRECT, CarriedDispatch, Dispatches
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.dice import Dice
@@ -33,6 +33,8 @@ from railopt.model.traffic import Traffic
 from railopt.policies import policy_named
 
 PLANNED = ("lpt-local", "equitable", "even-excess", "spill")
+DRAWS = 5
+"""Seeds of hashed paths, of which the median one counts."""
 PLAN_S, LONG_S = 3e-7, 60  # CPU seconds of a plan per chunk; many
 ALIKE = Fraction(1, 100)
 """Times that differ by less are as good as each other."""
@@ -46,8 +48,8 @@ class SizeQuestion:
 
     policies  that may be planned; what is done today may win, too
     chunk     largest chunk
-    cases     draws of one and of two dead NICs, beside those that hit the busiest nodes
-    seed      of these draws and of hashed paths
+    cases     draws of one and of two dead NICs, beside those of busy nodes and NICs
+    seed      of these draws, and the first of those of hashed paths
     experts   seconds of the experts' compute per dispatch, behind which an exchange is hidden
     within    seconds in which the workload must be over, or None
     """
@@ -171,7 +173,7 @@ def size(
 
 def _say_long(chunks: int, candidates: int, asked: SizeQuestion) -> None:
     """Say before it begins that much is planned: by each policy, healthy and for each case."""
-    plans = candidates * 2 * (asked.cases + 2) * (len(asked.policies) + 1)
+    plans = candidates * 2 * (asked.cases + 4) * (len(asked.policies) + 1)
     if (seconds := plans * chunks * PLAN_S) > LONG_S:
         say(
             f"size: up to {plans} plans of {chunks} chunks take up to {seconds / 60:.0f} minutes: "
@@ -181,11 +183,12 @@ def _say_long(chunks: int, candidates: int, asked: SizeQuestion) -> None:
 
 @dataclass(frozen=True)
 class _Site:
-    """A candidate with its work."""
+    """A candidate with its work; `seeds` of hashed paths by way are those of `draw`."""
 
     candidate: Candidate
     work: Dispatches
     asked: SizeQuestion
+    seeds: dict[str, int] = field(default_factory=dict)
 
     @property
     def chunks(self) -> list[Chunks]:
@@ -201,6 +204,7 @@ class _Site:
     def sized(self) -> Sized:
         fabric = self.fabric()
         ways = list(dict.fromkeys([*self.asked.policies, "own-nic", self.today]))
+        self.draw(fabric, ways)
         runs = {way: self.carried(fabric, way) for way in ways}
         known = {way: _total(one.time for one in run) for way, run in runs.items()}
         each = {self.today: _simulated(runs[self.today])}
@@ -228,8 +232,19 @@ class _Site:
             witness=tuple(why for _, why in bounds),
         )
 
+    def draw(self, fabric: Fabric, ways: list[str]) -> None:
+        """Choose for each way whose paths are hashed the seed that makes its median time."""
+        for way in ways:
+            if self.candidate.kind == TREE or way == DIRECT:
+                times = {}
+                for seed in range(self.asked.seed, self.asked.seed + DRAWS):
+                    self.seeds[way] = seed
+                    times[seed] = _total(one.time for one in self.carried(fabric, way))
+                self.seeds[way] = sorted(times, key=times.__getitem__)[DRAWS // 2]
+
     def carried(self, fabric: Fabric, way: str) -> list[CarriedDispatch]:
-        return [self.work.carried(fabric, place, way) for place in range(len(self.chunks))]
+        work = replace(self.work, seed=self.seeds.get(way, self.work.seed))
+        return [work.carried(fabric, place, way) for place in range(len(self.chunks))]
 
     def bound(self, fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
         """Seconds that no policy beats, and why: the chunks of a node on its NICs (certified), what
@@ -252,7 +267,9 @@ class _Site:
         return max(found, key=lambda one: one[0])
 
     def cases(self, count: int) -> tuple[list[Dead], list[Dead]]:
-        """(cases drawn evenly of all that there are, or all; cases that hit the busiest nodes)."""
+        """(cases drawn evenly of all that there are, or all; cases that hit the busiest nodes, and
+        the NICs that carry most today).
+        """
         nodes, rails = self.chunks[0].nodes, self.candidate.rails
         nics = [(node, nic) for node in range(nodes) for nic in range(rails)]
         every = len(nics) if count == 1 else len(nics) * (len(nics) - 1) // 2
@@ -269,11 +286,28 @@ class _Site:
                 np.add.at(side, ends, each.size)
         load = sides.max(axis=0)
         first, then = np.argsort(-load, kind="stable")[:2].tolist() if nodes > 1 else (0, 0)
+        hot = self.hot(count)
         if count == 1:
-            return list(drawn), [((first, 0),)]
+            return list(drawn), [((first, 0),), *hot]
         others = [(first, 1)] if rails > 1 else []
         others += [(then, nic) for nic in range(min(2, rails)) if then != first]
-        return list(drawn), [((first, 0), other) for other in others]
+        return list(drawn), [*(((first, 0), other) for other in others), *hot]
+
+    def hot(self, count: int) -> list[Dead]:
+        """So many NICs that carry most today; and those in a row of a node that carry most with the
+        next one, to which their bytes go when they are dead.
+        """
+        rails, planes, fabric = self.candidate.rails, self.candidate.planes, self.fabric()
+        places = range(len(self.chunks))
+        ports = sum(self.work.nic_bytes(fabric, place, self.today) for place in places)
+        loads = np.asarray(ports).reshape(2, -1, rails, planes).sum(axis=3)
+        most = np.argsort(-loads.max(axis=0), axis=None, kind="stable")[:count]
+        found = [tuple(sorted(divmod(nic, rails) for nic in most.tolist()))]
+        if rails > count:
+            rows = sum(np.roll(loads, -step, axis=2) for step in range(count + 1))
+            node, nic = divmod(int(np.asarray(rows).max(axis=0).argmax()), rails)
+            found.append(tuple(sorted((node, (nic + step) % rails) for step in range(count))))
+        return found
 
     def losses(
         self, ways: list[str], healthy: dict[str, Fraction], simulated: Fraction

@@ -7,7 +7,16 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from railopt.base.errors import Infeasible
-from railopt.base.units import Quantity, duration, parse_integer, parse_time, percent, rate, seconds
+from railopt.base.units import (
+    Quantity,
+    duration,
+    parse_integer,
+    parse_time,
+    percent,
+    quoted,
+    rate,
+    seconds,
+)
 from railopt.base.units import size as bytes_cell
 from railopt.cli import common
 from railopt.cli.progress import stage
@@ -25,9 +34,9 @@ EPILOG = """examples:
   railopt size inspector:/tmp/job --candidates offers.toml --within 3ms --format latex
 
 "best" is simulated with the best planned policy; "today" as it is done today: from own NICs, over
-a spine or a fat tree to own NICs with ECMP.  No policy of chunks of --chunk is faster than "bound".
-"1 dead %" is what the worst dead NIC costs when it is planned anew, simulated; of --cases drawn and
-the busiest nodes.
+a spine or a fat tree to own NICs with ECMP.  Of hashed paths the median of five seeds counts.
+No policy of chunks of --chunk is faster than "bound".  "1 dead %" is what the worst dead NIC costs
+when it is planned anew, simulated; of --cases drawn, the busiest nodes and today's busiest NICs.
 --wide: on average, by the busiest ports of the cases drawn; the worst, as it is done today.
 "front": no other candidate is as fast for less.  Verdicts: "no policy" makes it within 1 % of the
 fastest; "wasted": scale-up or experts are the limit, and a cheaper one is as good; "too slow": no
@@ -99,11 +108,18 @@ def run(args: argparse.Namespace) -> int:
     fabric = Fabric.uniform(args.nodes, args.gpus)
     workload = [one for text in args.traffic for one in _traffic(text, fabric)]
     found = size(workload, candidates, question, tell=stage)
-    priced = all(one.candidate.price is not None for one in found)
+    unpriced = [one.candidate.name for one in found if one.candidate.price is None]
+    priced = not unpriced
     if args.format == "json":
         common.print_json({"candidates": [one.as_dict() for one in found]})
     else:
         _print(args, found, priced)
+    if 0 < len(unpriced) < len(found):
+        common.note(f"prices are left out: {quoted(unpriced[0])} has none")
+    if unpriced and len(found) > 1:
+        common.note(
+            '"NICs", the rate of all NICs, is the cost; a spine or a tree adds nothing to it'
+        )
     if all(one.verdict == "too slow" for one in found):
         common.note(
             f"no candidate carries it within {args.within} in chunks of {args.chunk}, whatever the "

@@ -27,8 +27,10 @@ def sizing_figure(found: Sequence[Sized], title: str = "", *, width: float = PAG
     axis = axes[0, 0]
 
     def place(one: Sized) -> float:
-        beside = 1 + DODGE * (KINDS.index(one.candidate.kind) - 1)  # kinds of one cost
-        return float(one.cost) / (1.0 if priced else TERABIT) * beside
+        if priced:
+            return float(one.cost)
+        beside = 1 + DODGE * (KINDS.index(one.candidate.kind) - 1)  # kinds of one rate
+        return float(one.cost) / TERABIT * beside
 
     for one in found:
         colour, marker = LOOKS[one.candidate.kind]
