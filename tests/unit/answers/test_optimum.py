@@ -147,6 +147,20 @@ def test_nothing_to_send_takes_no_epoch() -> None:
         best(nothing, "scip")
 
 
+def test_rates_without_a_common_unit_are_named() -> None:
+    rates = np.array([[49_173_528_417], [48_912_345_671], [49_000_301_287]])
+    fabric = Fabric.uniform(3, 1)
+    traffic = Traffic.from_matrix(np.array([[0, 4, 3], [1, 0, 2], [3, 2, 0]]) << 18, fabric)
+    for digits, refused in ((0, True), (8, False)):
+        rounded = rates // 10**digits * 10**digits
+        given = replace(fabric, tx=rounded, rx=rounded), traffic, 1 << 18, Fraction(7, 10**7)
+        if refused:
+            with pytest.raises(InputError, match=r"48912345671B/s.* rates of fewer digits"):
+                ChunkExchange.of(*given)
+        else:
+            assert bound(ChunkExchange.of(*given)).value > 0
+
+
 def test_on_the_command_line(railopt_cli: Cli, tmp_path: Path) -> None:
     matrix = np.array([[0, 2, 1], [1, 0, 2], [2, 1, 0]]) * 262_144
     np.savetxt(tmp_path / "m.csv", matrix, fmt="%d", delimiter=",")
