@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from railopt.base.units import (
     size,
 )
 from railopt.cli import common
-from railopt.model.background import background_from, beside, together
+from railopt.model.background import beside, together
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
@@ -286,12 +287,16 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
         if args.seed is not None and not hashes(stored.fabric):
             common.refuse_idle("seed", f"with {args.what}, a plan whose links are not hashed")
         named = {"plan": args.what, "policy": stored.policy}
-        if args.background is None:
-            return stored, stored.fabric, named
-        named_plan = background_from(args.background, stored.fabric)
-        if not isinstance(named_plan, Plan):
-            common.refuse_idle("background", f"with {args.what}, a plan, but to name another plan")
-        return _both(stored, named_plan, named_plan.fabric, named)
+        other = common.background_of(args, stored.fabric)
+        if not isinstance(other, Plan):
+            left = common.left_of(args, stored.fabric, other)
+            return replace(stored, fabric=left), left, named
+        if other.fabric != stored.fabric:
+            raise InputError(
+                f"{args.what} and {args.background} were made for different fabrics, of which one "
+                "simulation can have one"
+            )
+        return _both(stored, other, stored.fabric, named)
     fabric = common.fabric_from(args)
     if args.balancer:
         direct = common.traffic_from(args.what, fabric)

@@ -21,7 +21,7 @@ from railopt.solver.epochs.exchange import (
     fewest_stages,
     lengths,
 )
-from railopt.solver.epochs.process import minimise
+from railopt.solver.epochs.process import check_name, minimise
 from railopt.solver.epochs.program import build, check_size, read_back
 from railopt.solver.epochs.servers import between_gpus, between_servers
 from railopt.solver.program.backends import BACKENDS
@@ -92,6 +92,7 @@ def best(
     report: Callable[[str], None] = lambda text: None,
 ) -> BestTimetable:
     """The best timetable within `limit_s` seconds; `known` is one to begin with."""
+    check_name(backend)
     began = time.monotonic()
     search = _Search(exchange, backend, began + limit_s, report)
     if exchange.epoch:
@@ -188,6 +189,8 @@ class _Search:
 
     def epochs(self, known: Timetable | None) -> None:
         """A program for each number of epochs, from the bound upwards, until one is enough."""
+        if not self.least:
+            known = empty(self.exchange, 0)
         if known is not None:
             self.keep(known)
         most = self.least

@@ -35,6 +35,8 @@ from railopt.model.traffic import Traffic
 
 MOST_CALLS = 12
 """That the NICs of a server could make, where a bound tries all choices of them."""
+MOST_UNITS = 1 << 50
+"""That all chunks may take one after the other: solvers that count in doubles hold them exactly."""
 MANY_PEERS = 10
 """Of a server with more of them, a bound does not try all sets."""
 
@@ -112,9 +114,16 @@ class ChunkExchange(Value):
             gcd(*(t.numerator for t in times)),
             lcm(*(t.denominator for t in times)),
         )
+        demand = -(-traffic.bytes // chunk)
+        if (int(demand.sum()) * max(steps) + fabric.nodes * startup) / unit >= MOST_UNITS:
+            named = ", ".join(f"{rate}B/s" for rate in rates[:8])
+            raise InputError(
+                f"chunks of {chunk} bytes at {named} have no common unit of time that is long "
+                "enough for a program; use rates of fewer digits (49.2GB/s) or larger chunks"
+            )
         cost = {0: 0, **{rate: int(Fraction(chunk, rate) / unit) for rate in rates}}
         return cls(
-            -(-traffic.bytes // chunk),
+            demand,
             np.vectorize(cost.__getitem__, otypes=[np.int64])(fabric.tx),
             np.vectorize(cost.__getitem__, otypes=[np.int64])(fabric.rx),
             fabric.node.near,

@@ -37,15 +37,20 @@ class WholeAnswer(NamedTuple):
     interrupted: bool = False
 
 
-def minimise(program: WholeProgram, backend: str, limit_s: float) -> WholeAnswer:
-    """What the back-end finds within `limit_s` seconds, its start included."""
+def check_name(backend: str) -> None:
+    """Refuse a back-end that this program has no way to."""
     if backend not in NAMES:
         raise InputError(f"unknown back-end {backend!r}; known back-ends: {', '.join(NAMES)}")
+
+
+def minimise(program: WholeProgram, backend: str, limit_s: float) -> WholeAnswer:
+    """What the back-end finds within `limit_s` seconds, its start included."""
     known = BACKENDS[backend]
     if not known.available:
         return WholeAnswer(None, "", missing(known.imports, f"the back-end {backend}"))
     output = processes.ask(__name__, program.save, limit_s, backend)
-    failure = f"{known.title} {output.failure}" if output.failure else None
+    late = output.ended.timed_out  # killed at its limit: nothing but time ran out
+    failure = f"{known.title} {output.failure}" if output.failure and not late else None
     if output.ended.code == BackendError.exit_code:
         failure = f"{known.title} can't run here: {output.said}"
     for line in reversed(output.lines):
@@ -82,6 +87,8 @@ def _cpsat(program: WholeProgram, limit_s: float) -> dict[str, Any]:
     solver.parameters.max_time_in_seconds = limit_s
     solver.parameters.num_workers = 1
     status = solver.solve(model)
+    if status == cp_model.MODEL_INVALID:
+        raise BackendError(f"it takes the program for invalid: {model.validate()[:100]}")
     found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     named = {cp_model.OPTIMAL: "optimal", cp_model.INFEASIBLE: "infeasible"}
     return {

@@ -28,8 +28,8 @@ from railopt.solver.epochs.exchange import (
 
 Term = tuple[Any, int]
 """A column and its factor."""
-FREE = 1 << 50
-"""Of a row that has no upper end."""
+FREE = int(np.iinfo(np.int64).max)
+"""Of a row that has no upper end; CP-SAT takes it so too."""
 MAX_COLUMNS = 100_000
 """Of a program: with twice as many CP-SAT passes the memory of its process (see `processes`)."""
 

@@ -14,10 +14,13 @@ import pytest
 
 from railopt import Fabric, Traffic
 from railopt.answers.optimum import best_schedule
+from railopt.base import processes
 from railopt.base.errors import CheckFailed, Infeasible, InputError
-from railopt.solver.epochs.best import one_by_one, paced
+from railopt.solver.epochs.best import best, one_by_one, paced
 from railopt.solver.epochs.exchange import ChunkExchange, bound, lengths
 from railopt.solver.epochs.lists import in_epochs
+from railopt.solver.epochs.process import WholeAnswer, minimise
+from railopt.solver.epochs.program import build
 from railopt.solver.epochs.servers import between_gpus, between_servers
 
 Cli = Callable[..., Any]
@@ -111,6 +114,51 @@ def test_a_timetable_is_checked() -> None:
 def test_epochs_that_do_not_divide_are_refused() -> None:
     with pytest.raises(InputError, match="does not divide into epochs of 1us"):
         exchange(Fraction(3, 2 * 10**6), stages=False)
+
+
+def scaled(unit: int) -> ChunkExchange:
+    """Server 0 sends 8 chunks to 1, of 2 units, and server 2 sends 1 to 0, of 3: one stage."""
+    times = np.array([[2], [2], [3]]) * unit
+    near = np.ones((1, 1), np.bool_)
+    demand = np.array([[0, 8, 0], [0, 0, 0], [1, 0, 0]])
+    return ChunkExchange(demand, times, times, near, unit, unit, 1, 0, Fraction(1))
+
+
+def test_a_row_without_an_end_has_none() -> None:
+    program, _ = build(scaled(1 << 48), 3, 20 << 48)
+    assert minimise(program, "cpsat", 60).status == "optimal"
+    program, _ = build(scaled(1 << 58), 3, 20 << 58)
+    assert "invalid" in str(minimise(program, "cpsat", 60).failure)
+
+
+def test_a_backend_that_is_killed_at_its_limit_has_not_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes, "GRACE_S", 0.0)
+    program, _ = build(scaled(1), 3, 20)
+    assert minimise(program, "cpsat", 0.01) == WholeAnswer(None, "", None)
+
+
+def test_nothing_to_send_takes_no_epoch() -> None:
+    _, asked = exchange(stages=False)
+    nothing = replace(asked, demand=np.zeros_like(asked.demand))
+    assert best(nothing).bracket.value == 0
+    with pytest.raises(InputError, match="unknown back-end 'scip'"):
+        best(nothing, "scip")
+
+
+def test_rates_without_a_common_unit_are_named() -> None:
+    rates = np.array([[49_173_528_417], [48_912_345_671], [49_000_301_287]])
+    fabric = Fabric.uniform(3, 1)
+    traffic = Traffic.from_matrix(np.array([[0, 4, 3], [1, 0, 2], [3, 2, 0]]) << 18, fabric)
+    for digits, refused in ((0, True), (8, False)):
+        rounded = rates // 10**digits * 10**digits
+        given = replace(fabric, tx=rounded, rx=rounded), traffic, 1 << 18, Fraction(7, 10**7)
+        if refused:
+            with pytest.raises(InputError, match=r"48912345671B/s.* rates of fewer digits"):
+                ChunkExchange.of(*given)
+        else:
+            assert bound(ChunkExchange.of(*given)).value > 0
 
 
 def test_on_the_command_line(railopt_cli: Cli, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -135,6 +136,17 @@ def test_commands_plan_and_simulate_beside_a_plan(
     assert "both done after" in capsys.readouterr().err
     assert main(["simulate", mine, *background]) == 0
     assert "of it, background" in capsys.readouterr().out
+    reduce = ["--background", "allreduce:size=4MB,time=1ms"]
+    assert main(["simulate", other, *reduce, "--json"]) == 0
+    with_load = json.loads(capsys.readouterr().out)["completion_ps"]
+    load = background_from(reduce[1], FABRIC)
+    assert isinstance(load, Background)
+    left = replace(planned(1, "own-nic"), fabric=left_by(FABRIC, load))
+    assert with_load == railopt.simulate(left).completion_ps
+    slow = str(tmp_path / "slow.npz")
+    planned(1, "own-nic", FABRIC.degraded({(0, 0): Fraction(1, 2)})).save(slow)
+    assert main(["simulate", mine, "--background", slow]) == 1
+    assert "made for different fabrics" in capsys.readouterr().err
     for command in ("gap", "solve"):  # what they prove is of rates that stay as they are
         assert main([command, *traffic, "--chunk", "1MiB", *background]) == 1
     assert main(["gap", mine, *background]) == 1
