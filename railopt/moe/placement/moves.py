@@ -26,7 +26,8 @@ from railopt.moe.placement.repair import FewMoves, repaired_map
 
 
 class MovesBound(NamedTuple):
-    """Moves that no map as even has fewer of, in one layer, and why.
+    """Moves that no map as even has fewer of, in one layer, and why; a map that fills its slots and
+    has no expert twice on a GPU.
 
     witness  {"kind": "copies", "experts": [[expert, copies before, copies needed], ...]} or
              {"kind": "full GPUs", "gpus": [...], "experts": [[expert, how many of these hold it],
@@ -40,7 +41,10 @@ class MovesBound(NamedTuple):
         """Whether the witness shows the bound, added up anew in whole numbers."""
         held, tokens = _holders(old, len(load), gpus), load.tolist()
         if self.witness["kind"] == "copies":  # with a copy less, each has more than `most`
-            wanted = {e: n for e, _, n in self.witness["experts"]}
+            listed = self.witness["experts"]
+            if not all(type(e) is type(n) is int and 0 <= e < len(tokens) for e, _, n in listed):
+                return False
+            wanted = {e: n for e, _, n in listed}
             short = all(tokens[e] > most * (n - 1) for e, n in wanted.items())
             return short and self.moves <= sum(n - len(held[e]) for e, n in wanted.items())
         full = set(self.witness["gpus"])

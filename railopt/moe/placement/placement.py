@@ -136,8 +136,8 @@ class Placement:
         slots = frozen(phy2log, np.int32, "phy2log", 2)
         if slots.size == 0 or slots.min() < -twins or slots.max() >= experts:
             raise InputError(
-                f"a physical expert map of shape {slots.shape} with entries outside 0 to "
-                f"{experts - 1}"
+                f"a physical expert map of shape {slots.shape} with entries outside "
+                f"{-twins} to {experts - 1}"
             )
         if slots.shape[1] < experts:
             raise InputError(

@@ -37,7 +37,8 @@ class FewMoves(NamedTuple):
 
     tolerance  of the mean GPU load: what the fullest GPU may have, reached with as few moves as
                are found
-    stays      of the mean: a layer whose fullest GPU has no more is left as it is
+    stays      of the mean: a layer whose fullest GPU has no more, or is within the tolerance, is
+               left as it is
     moves      copies that a layer may move at most (None: any number), for the best balance: then
                `tolerance` and `stays` are not asked
 
@@ -80,9 +81,9 @@ def repaired_map(
     """The map old int [layers, replicas], -1 for an empty slot, for other loads float64 [layers,
     experts]; sizes are (replicas, groups, nodes, GPUs) as in `rebalance`.
 
-    What stays on its GPU stays in its slot.  A layer that single steps do not bring within the
-    tolerance is repaired further or packed anew, whichever is first within it, else whichever is
-    evenest.
+    What stays on its GPU stays in its slot, unless a step on the way took that.  A layer that
+    single steps do not bring within the tolerance is repaired further or packed anew, whichever is
+    first within it, else whichever is evenest.
 
     Expert groups that are on one node each stay there: shares of the mean are then shares of the
     fullest node's mean, and a layer is packed anew only where that is evener by more than the
@@ -100,7 +101,8 @@ def repaired_map(
         result[~apart] = repaired_map(loads[~apart], before[~apart], one, few)
     floor = np.where(apart, _fullest_node(loads, on_node), 1.0)
     must, peaks = ~_is_whole(before, loads.shape[1]), _peaks(loads, before, gpus)
-    uneven = must | (peaks > (few.stays * floor if few.moves is None else 1.0))
+    stays = max(few.stays, few.tolerance)
+    uneven = must | (peaks > (stays * floor if few.moves is None else 1.0))
     steps = np.flatnonzero(uneven & apart)
     made = _stepwise(loads[steps], before[steps], on_node[steps], gpus, few)
     reached = _peaks(loads[steps], made, gpus)

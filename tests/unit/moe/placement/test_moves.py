@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import combinations, pairwise, product
+from typing import Any
 
 import numpy as np
 import pytest
 
 from railopt.base.errors import InputError
-from railopt.moe.placement.moves import CurvePoint, least_moves, moves_curve
+from railopt.moe.placement.moves import CurvePoint, MovesBound, least_moves, moves_curve
 from railopt.moe.placement.packing import balance
-from railopt.moe.placement.repair import FewMoves
+from railopt.moe.placement.repair import FewMoves, repaired_map
 from railopt.moe.placement.replicate import rebalance
 
 EXPERTS, GPUS, EACH = 4, 3, 2
@@ -209,3 +210,25 @@ def test_repairs_are_read_from_text(text: str) -> None:
 def test_maps_that_are_none_are_refused(old: np.ndarray, message: str) -> None:
     with pytest.raises(InputError, match=message):
         rebalance(np.ones((1, 8)), 12, 1, 1, 4, old)
+
+
+@pytest.mark.parametrize(
+    ("load", "moves", "experts"),
+    [
+        ([12, 5, 5, 5], 2, [[-4, 1, 2], [0, 1, 2]]),  # expert 0 under two numbers
+        ([6, 6, 5, 5], 1, [[0, 1, 1.5], [1, 1, 1.5]]),
+        ([12, 5, 5, 5], 1, [[4, 1, 2]]),
+    ],
+)
+def test_forged_witnesses_show_nothing(load: list[int], moves: int, experts: list[Any]) -> None:
+    row = np.arange(4, dtype=np.int32)
+    forged = MovesBound(moves, {"kind": "copies", "experts": experts})
+    assert not forged.holds(np.array(load), row, 4, Fraction(10))
+    true = MovesBound(1, {"kind": "copies", "experts": [[0, 1, 2]]})
+    assert true.holds(np.array([12, 5, 5, 5]), row, 4, Fraction(10))
+
+
+def test_a_layer_within_the_tolerance_stays() -> None:
+    load = np.array([[2.98, 3.05, 1.16, 1.78, 0.62, 2.33]])
+    old = np.array([[3, 0, 0, 1, 2, 5, 4, 1]], np.int32)
+    assert (repaired_map(load, old, (8, 1, 1, 2), FewMoves(1.3, 1.05)) == old).all()
