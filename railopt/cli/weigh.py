@@ -23,8 +23,9 @@ Mechanisms are added from row to row: rails (RailS), stages (FAST), placement of
 earlier steps (Pro-Prophet, EPLB), split of every micro-batch, experts instead of tokens (HybridEP).
 "exchange" is dispatch and combine of all layers, simulated on steps that no plan saw; "bound" is
 what no method with the same freedom beats: any rails and stages for these experts, then any split
-over these copies.  Copies are sent and their gradients added up in every iteration of training,
-beside the compute.  What loses on the last step that plans see is left out of the rows after it.
+over these copies; of NICs alone, as if scale-up were free.  Copies are sent and their gradients
+added up in every iteration of training, beside the compute.  What loses on the last step that
+plans see is left out of the rows after it.
 "experts" is not held to the slots; the last line is."""
 
 IDLE = (
@@ -127,6 +128,8 @@ def print_weighed(found: Weighed, out: common.Output, *, beside: bool = False) -
     """The table of all mechanisms."""
     columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
     out.table(columns, _rows(found), left=2, beside=beside)
+    if found.each_alone:
+        out.say("\nGains overlap: they do not add up.")
     if found.weakness:
         out.say(f"\n{found.weakness}")
 

@@ -38,7 +38,7 @@ def dimensions(trace: Trace, model: str | Preset | None) -> Preset:
     if not isinstance(shape, Mapping) or not trace.model_dim:
         raise InputError(
             "the trace does not say how large its model is: name one, e.g. --model "
-            "deepseek-v2-lite, or give its dimensions, e.g. --model-dim 2048 --ffn 1408"
+            "deepseek-v2-lite (`railopt place` also takes dimensions: --model-dim 2048 --ffn 1408)"
         )
     width, ffn, shared = trace.model_dim, shape.get("ffn"), shape.get("shared", 0)
     ffn = whole_number(ffn, "ffn of the trace's model", 1, MAX_WIDTH)

@@ -295,6 +295,7 @@ class _Way(NamedTuple):
     rule         which copy a token goes to
     keep_copies  whether a split of a micro-batch keeps the copies of the placement, or has all
                  spare slots for its own
+    domain       nodes that share every expert of theirs, in whichever slots
     """
 
     on: frozenset[str]
@@ -302,6 +303,7 @@ class _Way(NamedTuple):
     home: Int32s
     rule: str = "home"
     keep_copies: bool = True
+    domain: int = 1
 
 
 @dataclass(frozen=True)
@@ -330,7 +332,8 @@ class _Weighing:
         holds, home = way.holds[layer], way.home[layer]
         if "split" not in way.on:
             return holds, np.zeros(len(holds), np.int64)
-        kept = holds if way.keep_copies else np.arange(len(holds))[:, None] == home[None, :]
+        nodes, gpus = self.fabric.nodes, self.fabric.gpus
+        kept = holds if way.keep_copies else in_domains(home[None], nodes, gpus, way.domain)[0]
         return kept, np.maximum(self.slots - kept.sum(axis=1), 0)
 
     def demands(self, way: _Way | None, layer: int, scored: list[int]) -> list[Demand]:
@@ -529,14 +532,18 @@ def _candidates(weighing: _Weighing, way: _Way, name: str, last: int) -> dict[st
         return {detail: way._replace(keep_copies=keep) for detail, keep in kept.items()}
     if name == "placement":
         made = _placed(weighing, last)
-        placed = way._replace(holds=made.holds, home=made.home)
+        shared = in_domains(made.home, nodes, gpus, way.domain)
+        placed = way._replace(holds=made.holds | shared, home=made.home)
+        if "split" in way.on:
+            kept = {"copies kept": True, "homes alone": False}
+            return {detail: placed._replace(keep_copies=keep) for detail, keep in kept.items()}
         return {f"copies {rule}": placed._replace(rule=rule) for rule in ("even", "near")}
     sizes = [size for size in range(2, nodes + 1) if nodes % size == 0]
     start = way.holds if way.keep_copies else in_domains(way.home, nodes, gpus, 1)
     moved = way._replace(rule="near", keep_copies=True)
     return {
         f"domains of {size} nodes": moved._replace(
-            holds=start | in_domains(way.home, nodes, gpus, size)
+            holds=start | in_domains(way.home, nodes, gpus, size), domain=size
         )
         for size in sizes
     } or {"one node": way}
@@ -577,7 +584,7 @@ class _Bounds:
         """
         for other, known, bound in self._known:
             same = ("split" in way.on) == ("split" in other.on), way.holds is other.holds
-            if all(same) and way.keep_copies == other.keep_copies:
+            if all(same) and way[-2:] == other[-2:]:  # what is kept, and domains
                 return bound, known
         total = Fraction(0)
         for layer in range(len(self.weighing.trace.layers)):

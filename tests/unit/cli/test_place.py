@@ -390,7 +390,7 @@ def test_load_tensors_need_a_model(tmp_path: Path, capsys: pytest.CaptureFixture
     np.save(tmp_path / "load.npy", np.random.default_rng(0).integers(0, 999, (2, 64)))
     assert main(["place", str(tmp_path / "load.npy"), *FABRIC]) == 1
     err = capsys.readouterr().err
-    assert "name one, e.g. --model deepseek-v2-lite, or give its dimensions" in err
+    assert "name one, e.g. --model deepseek-v2-lite (`railopt place` also takes dimensions" in err
     assert "does not say how many experts a token has: 1, --top-k or --model" in err
     assert (
         main(

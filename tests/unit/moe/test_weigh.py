@@ -180,3 +180,13 @@ def test_a_weak_bound_says_which_freedom_it_has(
     assert said in found.weakness
     assert bool(found.weakness) == bool(said)
     assert Weighed.from_dict(found.as_dict()).rows == found.rows
+
+
+@pytest.mark.parametrize("order", [("experts", "placement"), ("experts", "placement", "split")])
+def test_a_placement_after_experts_keeps_their_domains(order: tuple[str, ...]) -> None:
+    """Each node holds every expert then, so that NICs carry nothing."""
+    trace = trace_from("drift:steps=8,experts=16,top=2,tokens=16384", ranks=8)
+    asked = WeighQuestion(model="deepseek-v2-lite", steps=1, order=order)
+    found = weigh(trace, Fabric.uniform(2, 4, "5Gb/s", gpus=4), asked)
+    assert all(row.bound_ps == 0 for row in found.rows[1:])
+    assert all(row.exchange_ps < found.rows[0].exchange_ps / 2 for row in found.rows[1:])
