@@ -584,7 +584,8 @@ class _Bounds:
         """
         for other, known, bound in self._known:
             same = ("split" in way.on) == ("split" in other.on), way.holds is other.holds
-            if all(same) and way[-2:] == other[-2:]:  # what is kept, and domains
+            kept = way.keep_copies == other.keep_copies, way.domain == other.domain
+            if all(same + kept):
                 return bound, known
         total = Fraction(0)
         for layer in range(len(self.weighing.trace.layers)):
