@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Bools, Ints, Value, frozen
+from railopt.base.arrays import Bools, Ints, Value, frozen, whole_number
 from railopt.base.errors import CheckFailed, Infeasible, InputError
-from railopt.base.units import format_time
+from railopt.base.units import INT64_MAX, format_time
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 
@@ -103,6 +103,9 @@ class ChunkExchange(Value):
         as a whole one; `startup` and `epoch` in seconds, `epoch` by default what a chunk takes on
         the slowest living NIC.
         """
+        chunk = whole_number(chunk, "chunk", 1, INT64_MAX)
+        if startup < 0:
+            raise InputError(f"a start-up of {float(startup):g} s: expected 0 or more")
         rates = [int(rate) for rate in np.unique([*fabric.tx.flat, *fabric.rx.flat]) if rate]
         if not rates:
             raise InputError("every NIC is dead: nothing can be sent")

@@ -136,9 +136,14 @@ def test_a_timetable_is_checked() -> None:
         lengths(asked, at_once)
 
 
-def test_epochs_that_do_not_divide_are_refused() -> None:
+def test_epochs_that_do_not_divide_and_times_that_can_not_be_are_refused() -> None:
     with pytest.raises(InputError, match="does not divide into epochs of 1us"):
         exchange(Fraction(3, 2 * 10**6), stages=False)
+    with pytest.raises(InputError, match="a start-up of -1 s: expected 0 or more"):
+        exchange(Fraction(-1))
+    fabric = Fabric.uniform(3, 1)
+    with pytest.raises(InputError, match="chunk"):
+        ChunkExchange.of(fabric, Traffic.from_matrix(np.eye(3, k=1), fabric), 0, Fraction(0))
 
 
 def scaled(unit: int) -> ChunkExchange:
