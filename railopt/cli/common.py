@@ -17,9 +17,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from railopt.base.arrays import check_targets, kind_of
 from railopt.base.errors import InputError, printable
-from railopt.base.tables import FORMS, Rows, lines, pick, render
+from railopt.base.tables import FORMS, Rows, lines, pick, render, screen, wrapped
 from railopt.base.units import MAX_CHARACTERS, parse_integer
-from railopt.cli.parsing import screen, wrapped
 from railopt.model import workloads
 from railopt.model.background import Background, background_from, left_by
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
@@ -205,14 +204,16 @@ def traffic_from(text: str, fabric: Fabric) -> Traffic:
 
 def demands_from(text: str, fabric: Fabric) -> dict[str, Traffic | Tokens]:
     """By name, as many dispatches as the text asks of a routing trace; else one without a name."""
-    if text.startswith(PREFIX) and not workloads.is_file(text):
+    if workloads.trace_file(text) is not None:
+        return {**recorded_from(text, fabric)}
+    if workloads.is_file(text):
+        return {"": Traffic.read(text, fabric)}
+    if text.startswith(PREFIX):
         job = running_job(text, fabric)
         for said in job.notes:
             note(said)
         return {"": job.traffic}
-    if workloads.trace_file(text) is None:
-        return {"": workloads.demand_from(text, fabric)}
-    return {**recorded_from(text, fabric)}
+    return {"": workloads.demand_from(text, fabric)}
 
 
 def recorded_from(text: str, fabric: Fabric) -> dict[str, Traffic]:

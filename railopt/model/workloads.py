@@ -445,9 +445,11 @@ def _is_trace(path: str, plain: int) -> bool:
         return read_npy(path).ndim >= plain
     if suffix != ".npz":
         return suffix == ".pt"
+    if (kind := kind_of(path)) is not None:
+        return kind == "trace"
     with archive.opened(path) as members:
         if "header.json" in members.names or len(members.names) != 1:
-            return kind_of(path) == "trace"
+            return False
         return members.array(members.names[0]).ndim >= plain
 
 
