@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ from railopt.model.plan import Plan
 from railopt.model.running import PREFIX, running_job
 from railopt.model.tokens import Tokens
 from railopt.model.topology import describes_node
-from railopt.model.traffic import Traffic
+from railopt.model.traffic import Traffic, trace_file
 from railopt.model.workloads import BYTES, WORKLOADS
 from railopt.report.saving import figure_format, save_figure
 from railopt.report.style import PAGE, WIDTHS, parse_width
@@ -197,16 +198,16 @@ def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
 
 def traffic_from(text: str, fabric: Fabric) -> Traffic:
     """The same, of bytes between GPUs alone."""
-    noted = text.startswith(PREFIX) or workloads.trace_file(text)
+    noted = text.startswith(PREFIX) or trace_file(text)
     found = demand_from(text, fabric) if noted else None
     return found if isinstance(found, Traffic) else workloads.traffic_from(text, fabric)
 
 
 def demands_from(text: str, fabric: Fabric) -> dict[str, Traffic | Tokens]:
     """By name, as many dispatches as the text asks of a routing trace; else one without a name."""
-    if workloads.trace_file(text) is not None:
+    if trace_file(text) is not None:
         return {**recorded_from(text, fabric)}
-    if workloads.is_file(text):
+    if os.path.exists(text):
         return {"": Traffic.read(text, fabric)}
     if text.startswith(PREFIX):
         job = running_job(text, fabric)
