@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-import time
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from railopt.answers.optimum import STARTUP, ScheduleOptimum, best_schedule
 from railopt.base.arrays import check_suffix, check_targets, kind_of, write_atomic
 from railopt.base.errors import BackendError, InputError, NotProved
-from railopt.base.kernels import compiling_s
+from railopt.base.kernels import wall_s
 from railopt.base.units import (
     Quantity,
     duration,
@@ -381,11 +380,11 @@ def _links(args: argparse.Namespace, fabric: Fabric) -> LinkTimes:
 
 def _until(limit_s: float | None) -> GoOn:
     """Whether to search on for stages: until the limit; how far it is shows in the heartbeat."""
-    began, over = time.monotonic() - compiling_s(), list[float]()
+    began, over = wall_s(), list[float]()
 
     def go_on(share: float) -> bool:
         stage(f"{share:.0%} of the bytes have a stage")
-        if limit_s is None or time.monotonic() - compiling_s() - began < limit_s:
+        if limit_s is None or wall_s() - began < limit_s:
             return True
         if not over:
             common.note(

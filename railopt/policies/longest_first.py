@@ -98,21 +98,22 @@ def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
     seed, in random order.
     """
     check_alive(fabric, chunks)
-    rail = np.empty(len(chunks), np.int16)
+    columns = Columns.of(chunks)
+    rail = np.empty(len(columns.size), np.int16)
     if seed is None:
-        Senders.of(fabric).lpt(Columns.of(chunks), rail)
+        Senders.of(fabric).lpt(columns, rail)
     else:
-        _lpt_drawn(fabric, chunks, seed, rail)
+        _lpt_drawn(fabric, columns, seed, rail)
     return make_plan(fabric, chunks, rail, "lpt")
 
 
-def _lpt_drawn(fabric: Fabric, chunks: Chunks, seed: int, rail: Rails) -> None:
+def _lpt_drawn(fabric: Fabric, chunks: Columns, seed: int, rail: Rails) -> None:
     """`lpt` with the chunks and, where they are all alike, each sender's rails in random order."""
     dice = Dice(seed, "lpt")
-    order = dice.permutation(len(chunks))
+    order = dice.permutation(len(rail))
     src, dst, size = (column[order] for column in (chunks.src, chunks.dst, chunks.size))
     shuffled = np.empty_like(rail)
-    Senders.of(fabric).lpt(Columns(src, dst, size, chunks.largest, chunks.total), shuffled)
+    Senders.of(fabric).lpt(chunks._replace(src=src, dst=dst, size=size), shuffled)
     names = [dice.permutation(fabric.rails) for _ in range(fabric.nodes)]
     rail[order] = np.stack(names)[src, shuffled] if fabric.is_uniform else shuffled
 
@@ -120,8 +121,9 @@ def _lpt_drawn(fabric: Fabric, chunks: Chunks, seed: int, rail: Rails) -> None:
 def lpt_local(fabric: Fabric, chunks: Chunks) -> Plan:
     """Each sender alone, and each receiver's share spread over the rails too."""
     check_alive(fabric, chunks)
-    rail = np.empty(len(chunks), np.int16)
-    Senders.of(fabric).lpt_local(Columns.of(chunks), rail)
+    columns = Columns.of(chunks)
+    rail = np.empty(len(columns.size), np.int16)
+    Senders.of(fabric).lpt_local(columns, rail)
     return make_plan(fabric, chunks, rail, "lpt-local")
 
 
@@ -130,9 +132,10 @@ def lpt_global(fabric: Fabric, chunks: Chunks) -> Plan:
     ends.
     """
     check_alive(fabric, chunks)
-    rail, columns = np.empty(len(chunks), np.int16), Columns.of(chunks)
+    columns = Columns.of(chunks)
+    rail = np.empty(len(columns.size), np.int16)
     nodes, rails = fabric.nodes, fabric.rails
-    if len(chunks) and fabric.is_uniform and equal_rails.pairs_fit(columns, nodes, rails):
+    if len(rail) and fabric.is_uniform and equal_rails.pairs_fit(columns, nodes, rails):
         equal_rails.lpt_global(columns, nodes, rails, rail)
     else:
         kernel, paid = unequal_rails.summed(unequal_rails.lpt_global, costs(fabric), columns, 2)
