@@ -332,7 +332,8 @@ def _why(found: ScheduleOptimum) -> str:
         its = line["stages"]
         said += (
             f"; server {its['node']} has {len(its['peers'])} peers over "
-            f"{_numbered('NIC', its['nics'])}, {count} stage{'s' * (count > 1)} with {format_time(startup)} start-up"
+            f"{_numbered('NIC', its['nics'])}, {count} stage{'s' * (count > 1)} with "
+            f"{format_time(startup)} start-up"
         )
     elif found.exchange.epoch:
         said += f", in epochs of {format_time(found.exchange.epoch * found.exchange.unit)}"
