@@ -59,11 +59,12 @@ class Experts(nn.Module):
         weight, chosen = probability.topk(k, dim=-1)
         if k > 1:
             weight = weight / weight.sum(dim=-1, keepdim=True)
-        order = chosen.flatten().argsort(stable=True)
-        counts = torch.bincount(chosen.flatten(), minlength=E)
+        computing, up, down = self.held(chosen)
+        order = computing.flatten().argsort(stable=True)
+        held = torch.bincount(computing.flatten(), minlength=len(up))
         token = order // k
-        ends = counts.cumsum(0).to(torch.int32)
-        up, down = self.up.to(torch.bfloat16), self.down.to(torch.bfloat16)
+        ends = held.cumsum(0).to(torch.int32)
+        up, down = up.to(torch.bfloat16), down.to(torch.bfloat16)
         hidden = _gated(torch._grouped_mm(x[token].to(torch.bfloat16), up, offs=ends))
         outputs = torch._grouped_mm(hidden, down, offs=ends) * weight.flatten()[order].unsqueeze(
             1
@@ -71,8 +72,14 @@ class Experts(nn.Module):
         out = torch.zeros_like(x).index_add(0, token, outputs.to(x.dtype))
         if self.shared_up is not None and self.shared_down is not None:
             out = out + self.shared_down(_gated(self.shared_up(x)))
-        share = counts.float() / counts.sum()
+        share = held.view(-1, E).sum(dim=0).float() / held.sum()
         return out, E * (share * probability.mean(dim=0)).sum(), chosen
+
+    def held(self, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Which weights compute each choice [tokens, k], and these weights [held, ...], whose
+        number is a multiple of the experts': expert e is held as e, e + experts, ...
+        """
+        return chosen, self.up, self.down
 
 
 def _gated(x: Tensor) -> Tensor:
@@ -83,13 +90,13 @@ def _gated(x: Tensor) -> Tensor:
 class Block(nn.Module):
     """Attention, then experts, both with a residual connection."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, experts: type[Experts]) -> None:
         super().__init__()
         self.heads = shape.heads
         self.norm1, self.norm2 = nn.LayerNorm(shape.width), nn.LayerNorm(shape.width)
         self.qkv = nn.Linear(shape.width, 3 * shape.width, bias=False)
         self.out = nn.Linear(shape.width, shape.width, bias=False)
-        self.experts = Experts(shape)
+        self.experts = experts(shape)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch, length, width = x.shape
@@ -105,12 +112,12 @@ class Block(nn.Module):
 class Model(nn.Module):
     """Token and position embeddings, blocks, and a head that shares the token embedding."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, experts: type[Experts] = Experts) -> None:
         super().__init__()
         self.shape = shape
         self.token = nn.Embedding(shape.vocabulary, shape.width)
         self.position = nn.Embedding(shape.context, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(Block(shape, experts) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(shape.width)
         nn.init.normal_(self.token.weight, std=0.02)
         nn.init.normal_(self.position.weight, std=0.02)

@@ -21,10 +21,8 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import text
-from model import Model, Shape
-
+from experiments.traces import text
+from experiments.traces.model import Model, Shape
 from railopt.moe.routing.trace import Trace
 
 
@@ -133,6 +131,28 @@ def batch(corpus: text.Corpus, run: Run, rng: np.random.Generator) -> np.ndarray
     return np.stack(rows)
 
 
+def adam(model: Model, device: str) -> torch.optim.Optimizer:
+    """Its rate is `learn`'s."""
+    return torch.optim.AdamW(
+        model.parameters(), betas=(0.9, 0.95), weight_decay=0.1, fused=device == "cuda"
+    )
+
+
+def learn(
+    model: Model, optimizer: torch.optim.Optimizer, data: torch.Tensor, iteration: int
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """One step on data int64 [sequences, context + 1]: its loss and the experts of each layer."""
+    for group in optimizer.param_groups:
+        group["lr"] = 6e-4 * min(1.0, (iteration + 1) / 50)
+    with torch.autocast(data.device.type, dtype=torch.bfloat16):
+        loss, aux, chosen = model(data[:, :-1], data[:, 1:])
+    optimizer.zero_grad(set_to_none=True)
+    (loss + model.shape.aux * aux).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss.detach(), chosen
+
+
 def train(
     run: Run, corpus: text.Corpus, seed: int, device: str, deadline: float
 ) -> tuple[Trace, dict[str, object]]:
@@ -142,28 +162,19 @@ def train(
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     model = Model(run.shape).to(device)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=device == "cuda"
-    )
+    optimizer = adam(model, device)
     wanted = set(recorded(run.iterations))
     counts: list[np.ndarray] = []
     kept: list[int] = []
     losses: dict[str, float] = {}
     choices: np.ndarray | None = None
     for iteration in range(run.iterations):
-        for group in optimizer.param_groups:
-            group["lr"] = 6e-4 * min(1.0, (iteration + 1) / 50)
         data = torch.from_numpy(batch(corpus, run, rng)).to(device)
-        with torch.autocast(device, dtype=torch.bfloat16):
-            loss, aux, chosen = model(data[:, :-1], data[:, 1:])
-        optimizer.zero_grad(set_to_none=True)
-        (loss + run.shape.aux * aux).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        loss, chosen = learn(model, optimizer, data, iteration)
         if iteration in wanted:
             counts.append(np.stack([count(c, run) for c in chosen]))
             kept.append(iteration)
-            losses[str(iteration)] = round(float(loss.detach()), 3)
+            losses[str(iteration)] = round(float(loss), 3)
             if run.token_layers:
                 choices = np.stack([tokens(chosen[layer], run) for layer in run.token_layers])[None]
         if time.monotonic() > deadline:
