@@ -524,11 +524,14 @@ def note(text: str) -> None:
     print(wrapped(line) if sys.stderr.isatty() else line, file=sys.stderr)
 
 
-FORMATS_HELP = ".svg, .pdf or .png"
-
-
-def add_figure_arguments(parser: argparse.ArgumentParser) -> None:
-    """--width and --title."""
+def add_figure_arguments(
+    parser: argparse.ArgumentParser, draws: str, *names: str, also: str = ""
+) -> None:
+    """--figure, which `draws` something (`also` says more of it), --width and --title; `names` are
+    others of --figure, by the first of which `args` knows it.
+    """
+    formats = f"{draws}: .svg, .pdf or .png{also}"
+    parser.add_argument(*names, "--figure", metavar="FILE", help=formats)
     add_width_argument(parser)
     parser.add_argument(
         "--title", help='title of the figure, instead of the usual one; "" leaves it out'

@@ -101,10 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="save certificates of each row there: of its time, and with --moved of the bytes that "
         "it moves (railopt check re-checks them)",
     )
-    parser.add_argument(
-        "--figure", metavar="FILE", help=f"draw gap against chunk size: {common.FORMATS_HELP}"
-    )
-    common.add_figure_arguments(parser)
+    common.add_figure_arguments(parser, "draw gap against chunk size")
     common.add_background_argument(parser, plans="")
     common.add_output_arguments(parser)
     common.add_fabric_arguments(parser)
