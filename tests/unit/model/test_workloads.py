@@ -80,7 +80,7 @@ def test_drawing_takes_little_more_memory_than_the_matrix(
 ) -> None:
     monkeypatch.setattr("railopt.model.routed.BLOCK", 1 << 12)
     monkeypatch.setattr("railopt.base.dice._SERIES", 1 << 12)
-    fabric = Fabric.uniform(64, 8)
+    fabric = Fabric.uniform(32, 8)
     tracemalloc.start()
     try:
         made = from_spec(spec, fabric)
