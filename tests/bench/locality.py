@@ -86,6 +86,7 @@ def ruled(fabric: Fabric, chunks: Chunks, order: Order, local: bool) -> Plan:
 RULES: dict[str, Policy] = {
     "rotate": POLICIES["rotate"],
     "lpt-local": POLICIES["lpt-local"],
+    "lpt-dealt": POLICIES["lpt-dealt"],
     **{
         f"{kind} {order.__name__}": partial(ruled, order=order, local=kind == "local")
         for kind in ("deal", "local")
@@ -190,6 +191,19 @@ def on_traffic(nodes: int, cap: str, seed: int) -> dict[str, list[float]]:
     return ratios
 
 
+def on_equal_chunks(nodes: int, mean: float, seed: int) -> dict[str, list[float]]:
+    """Time over the optimum (T8) on eight rails, forty draws of Poisson numbers of unit chunks."""
+    rng, ratios = np.random.default_rng(seed), dict[str, list[float]]()
+    for _ in range(40):
+        counts = rng.poisson(mean, (nodes, nodes))
+        np.fill_diagonal(counts, 0)
+        best = max(-(-int(counts.sum(axis=side).max()) // 8) for side in (0, 1))
+        for name, rule in RULES.items():
+            if best:
+                ratios.setdefault(name, []).append(float(sent(rule, 8, counts).makespan) / best)
+    return ratios
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="of generated traffic; without it the worst cases")
@@ -205,10 +219,12 @@ def main() -> None:
             found += [str(worst_of_gpus(nodes, rails))]
             print(rails, nodes, lower(rails, nodes - 1), *found, sep=" | ", flush=True)
         return
-    for nodes, cap in product((3, 4, 6, 8, 16), caps.split(",")):
-        ratios = on_traffic(nodes, cap, seed)
-        said = (f"{name} {fmean(r):.4f} {max(r):.4f}" for name, r in ratios.items())
-        print(f"{nodes} x 8, {cap}:", *said, sep=" | ", flush=True)
+    for nodes in (3, 4, 6, 8, 16):
+        found = {cap: on_traffic(nodes, cap, seed) for cap in caps.split(",")}
+        found |= {f"{mean} per pair": on_equal_chunks(nodes, mean, seed) for mean in (0.5, 2, 8)}
+        for what, ratios in found.items():
+            said = (f"{name} {fmean(r):.4f} {max(r):.4f}" for name, r in ratios.items())
+            print(f"{nodes} x 8, {what}:", *said, sep=" | ", flush=True)
 
 
 if __name__ == "__main__":
