@@ -112,7 +112,7 @@ class Senders:
         largest = rounds.largest_of_each(chunks.src, chunks.size, self.count)
         rows = np.flatnonzero(chunks.size == largest[chunks.src])
         pairs = rounds.pair_numbers(chunks.src, chunks.dst, costs.tx, nodes)
-        turn, _ = by_size.ranks(pairs[0][rows], pairs[1])
+        turn, _ = rounds.ranks(pairs[0][rows], pairs[1])
         apart = chunks.dst[rows] - chunks.src[rows] - self.costs.first - 1
         start, downwards = np.divmod(apart % nodes, 2)
         start = start * rails // (nodes // 2)
