@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from heapq import nsmallest
 from itertools import product
 from math import lcm, prod
 from typing import NamedTuple
@@ -248,15 +247,12 @@ def ratio_of(slow: Latency, fast: Latency) -> Fraction:
 
 @dataclass(frozen=True)
 class BestDomains:
-    """The best domains of all `tried` ones, all that fit; `ranking` has the best few, fastest
-    first.
-    """
+    """The best domains of all `tried` ones, all that fit."""
 
     domains: tuple[Domain, ...]
     latency: Latency
     plain: Latency
     tried: int
-    ranking: tuple[tuple[tuple[Domain, ...], Latency], ...]
 
     @property
     def speedup(self) -> Fraction:
@@ -270,7 +266,7 @@ class BestDomains:
         return Bracket(total, total, Status.KNOWN, by=f"all {self.tried} domain choices tried")
 
 
-def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> BestDomains:
+def optimum(stream: Stream, *, unequal: bool = False) -> BestDomains:
     """The exact optimum over all feasible domain sizes at every level, by trying every one of them.
 
     Exhaustive, so nothing better exists in the model; levels are few and have few divisors.  Ties
@@ -285,16 +281,11 @@ def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> BestDoma
         )
     whole = _IntegerStream.of(stream)
     feasible = [domains for domains in product(*options) if fits(stream, domains)]
-    found = nsmallest(
-        keep,
-        feasible,
-        key=lambda domains: (whole.total(domains), [d.largest for d in domains]),
-    )
-    if not found:
+    if not feasible:
         raise InputError(f"no domain sizes fit in {stream.memory} bytes of expert memory")
-    ranking = tuple((domains, latency(stream, domains)) for domains in found)
+    best = min(feasible, key=lambda domains: (whole.total(domains), [d.largest for d in domains]))
     plain = latency(stream, plain_domains(stream))
-    return BestDomains(*ranking[0], plain, len(feasible), ranking)
+    return BestDomains(best, latency(stream, best), plain, len(feasible))
 
 
 class _IntegerStream(NamedTuple):
@@ -415,10 +406,8 @@ def closed_form(stream: Stream) -> tuple[Fraction, Fraction]:
     return p, workers - p * (workers - 1)
 
 
-def scaled(stream: Stream, *, bandwidth: Fraction = Fraction(1), level: int = 0) -> Stream:
-    """The same stream with one level's bandwidth scaled: what if it halves?"""
-    levels = list(stream.levels)
-    levels[level] = replace(
-        levels[level], bandwidth=max(1, int(levels[level].bandwidth * bandwidth))
-    )
-    return replace(stream, levels=tuple(levels))
+def scaled(stream: Stream, bandwidth: Fraction) -> Stream:
+    """The same stream with the outermost level's bandwidth scaled: what if it halves?"""
+    outer = stream.levels[0]
+    slower = replace(outer, bandwidth=max(1, int(outer.bandwidth * bandwidth)))
+    return replace(stream, levels=(slower, *stream.levels[1:]))
