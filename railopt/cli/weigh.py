@@ -126,7 +126,8 @@ def _save_certificates(found: Weighed, folder: Path, *, force: bool) -> None:
 
 def print_weighed(found: Weighed, out: common.Output, *, beside: bool = False) -> None:
     """The table of all mechanisms."""
-    columns = ["mechanism", "how", "exchange", "gain %", "bound", "iteration", "its gain %"]
+    columns = ["mechanism", "how", "exchange", "gain %", "bound"]
+    columns += ["iteration", "its gain %", "its bound"]
     out.table(columns, _rows(found), left=2, beside=beside)
     if found.each_alone:
         out.say("\nGains overlap: they do not add up.")
@@ -137,12 +138,12 @@ def print_weighed(found: Weighed, out: common.Output, *, beside: bool = False) -
 def _rows(found: Weighed) -> list[list[str | Quantity]]:
     """A row per mechanism, and what nothing beats."""
     rows = [_cells(row, before, found.each_alone) for row, before in found.beside()]
-    least = [_time(found.exchange_bound_ps), "", "", _time(found.iteration_bound_ps), ""]
-    together = ["best found", "any placement, each step's own; NICs alone", _time(found.found_ps)]
+    together = ["best found", "each step's own placement; NICs alone", _time(found.found_ps)]
+    least = ["nothing beats", "any placement in the slots", _time(found.exchange_bound_ps), "", ""]
     return [
         *rows,
-        [*together, "", "", "", ""],
-        ["nothing beats", "any placement in the slots", *least],
+        [*together, *[""] * 5],
+        [*least, _time(found.iteration_bound_ps), "", ""],
     ]
 
 
@@ -158,6 +159,7 @@ def _cells(row: Worth, before: Worth, alone: bool) -> list[str | Quantity]:
         _time(row.bound_ps),
         _time(row.iteration_ps),
         "" if first else _gain(before.iteration_ps, row.iteration_ps),
+        _time(row.iteration_bound_ps),
     ]
 
 
