@@ -32,7 +32,7 @@ from railopt.moe.aim import rail_plan
 from railopt.moe.assess import dimensions, usual_chunk
 from railopt.moe.iteration.timeline import timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
-from railopt.moe.joint import Demand, NodePrices, Relaxed
+from railopt.moe.joint import MOST_CELLS, Demand, NodePrices, Relaxed
 from railopt.moe.micro.slots import SpareSlots
 from railopt.moe.micro.solve import Greedy
 from railopt.moe.placement.placement import Placement
@@ -54,6 +54,7 @@ MOST_STEPS = 4
 """Held-out steps that are simulated by default, evenly from the first to the last."""
 
 NOTHING = 0.005  # a share of the time: less is no gain
+MOST_ROUTED = 1 << 24  # (source, expert, GPU) that are held at once
 QUICK_CELLS = 256  # (node, expert) of a linear program that takes a twentieth of a second
 LEFT_OUT = "left out: lost on the last step planned on"
 ANY_RAILS = "any rails and stages"
@@ -318,7 +319,11 @@ class _Weighing:
         start, free = self.start(way, layer)
         slots = SpareSlots(self.fabric.nodes, gpus, start, free.astype(np.int32))
         made = Greedy(slots).split(counts.sum(axis=0))
-        return near_first(counts, made.tokens, gpus).sum(axis=1), start | made.copies
+        flow, some = np.zeros((len(counts),) * 2, np.int64), -(-MOST_ROUTED // len(counts) ** 2)
+        for first in range(0, counts.shape[1], some):  # all experts at once may be gigabytes
+            those = slice(first, first + some)
+            flow += near_first(counts[:, those], made.tokens[:, those], gpus).sum(axis=1)
+        return flow, start | made.copies
 
     def start(self, way: _Way, layer: int) -> tuple[Bools, Ints]:
         """bool [GPU, expert]: copies that every step has, and int64 [GPU]: slots for its own."""
@@ -602,11 +607,18 @@ def _weakness(bound: int, best: int, farthest: Farthest) -> str:
     """
     if 10 * best <= 11 * bound:
         return ""
+    behind = f"the last bound is {1 - bound / best:.0%} below the best found"
+    nodes, experts = farthest.demand.tokens.shape
+    if nodes * experts > MOST_CELLS:
+        return (
+            f"{behind}: {experts} experts on {nodes} nodes are too many for its linear program, so "
+            "its prices are even"
+        )
     parts = farthest.parts()
     most = max(parts, key=parts.__getitem__)
     share = float(parts[most] / farthest.distance())
     return (
-        f"the last bound is {1 - bound / best:.0%} below the best found; in layer {farthest.layer} "
+        f"{behind}; in layer {farthest.layer} "
         f"of step {farthest.iteration}, where they are farthest apart, {share:.0%} of that is the "
         f"{most}"
     )
