@@ -167,9 +167,13 @@ class Worth:
         name = data["added"]
         if name not in ("none", *MECHANISMS) or not isinstance(data["kept"], bool):
             raise InputError(f"a row for {quoted(name)}: expected one of {', '.join(MECHANISMS)}")
+        exchange, iteration, bound, least = (_picoseconds(data[each]) for each in times)
         return cls(
             "" if name == "none" else name,
-            *(_picoseconds(data[name]) for name in times),
+            exchange,
+            iteration,
+            bound,
+            least,
             printable(data["bound_over"]),
             data["kept"],
             0.0,
@@ -695,7 +699,7 @@ def _row(bounds: _Bounds, way: _Way, name: str) -> Worth:
     """The mean over the scored steps."""
     weighing, freedom = bounds.weighing, _freedom(way)
     found = [weighing.step(way, row) for row in bounds.scored]
-    exchange, iteration = (sum(each[i] for each in found) for i in range(2))
+    exchange, iteration = sum(each[0] for each in found), sum(each[1] for each in found)
     bound, witness = bounds.of(way, name or "none")
     if freedom == ANY_RAILS:  # nothing but the exchanges can change
         ways = 2 if weighing.trace.records == TRAINING else 1

@@ -38,8 +38,8 @@ def waterfall(found: Weighed, title: str = "", *, width: float = PAGE) -> Any:
         for place, (time, hatch) in enumerate(zip(last, ["...", "///"][-len(last) :], strict=True)):
             axis.barh([len(each) + place], [time / 1e9], hatch=hatch, **hatched)
         axis.axvline(last[-1] / 1e9, color="0.25", linewidth=0.6, linestyle=":")
-        ends = ["best found", "no placement beats"][-len(last) :]
-        axis.set_yticks(range(len(each) + len(last)), names + ends)
+        called = [*names, *["best found", "no placement beats"][-len(last) :]]
+        axis.set_yticks(range(len(called)), called)
         axis.invert_yaxis()
         axis.set_xlabel(label)
         axis.grid(True, axis="x")
