@@ -28,6 +28,7 @@ from railopt import Chunks, Fabric, Plan
 from railopt.base.arrays import Array, save_npz
 from railopt.evidence.certificate import plan_digest
 from railopt.model.inside import Inside
+from tests.moved import least_moved
 
 kernel = importlib.import_module("railopt.checker")
 Record = dict[str, Any]
@@ -117,8 +118,8 @@ def _of_time(plan: Plan, named: Record) -> Record:
 
 
 def _of_moves(plan: Plan, named: Record) -> Record:
-    """By a search over every way, without prices."""
-    fabric, free = plan.fabric, np.zeros_like(plan.fabric.tx).tolist()
+    """By the best prices."""
+    fabric, found = plan.fabric, least_moved(plan.fabric, plan.chunks, plan.makespan)
     problem = {
         "kind": "moved",
         "time": str(plan.makespan),
@@ -126,10 +127,7 @@ def _of_moves(plan: Plan, named: Record) -> Record:
         "near": fabric.node.as_dict()["near"],
         "plan": named,
     }
-    bound = least(plan, plan.makespan)
-    assert bound is not None
-    witness = {"kind": "every", "unit": 1, "send": free, "recv": free}
-    return _record(problem, witness, bound, Fraction(plan.moved))
+    return _record(problem, found.witness, Fraction(found.bytes), Fraction(plan.moved))
 
 
 def _record(problem: Record, witness: Record, bound: Fraction, value: Fraction) -> Record:

@@ -16,7 +16,6 @@ Inductive reason :=
 | Mean (stated : option N)
 | Pigeons (stated : option N) (jobs rails : N)
 | Counts (stated : option N) (jobs : N)
-| Sums (stated : option N) (from : N) (base : reason)
 | Weighs (stated : option N) (weights : list (N * N))
 | Covers (stated : option N).
 
@@ -57,23 +56,14 @@ Definition weighable (g : N) (weights : list (N * N)) (ps : list N) : bool :=
   let table := table_of g weights in
   negb (nothing weights) && forallb (fun e => fst e mod g =? 0) weights && falling table && listed table ps.
 
-(** bits of all sums: not more than can be had *)
-Definition affordable (top jobs : N) : bool := (top <=? 134217728) && ((top / 64 + 1) * (jobs + 1) <=? 1073741824).
-
 (** [live] are the capacities of live rails, [caps] of all (0 where dead), in units of [g] *)
-Fixpoint refutes (g : N) (w : reason) (live caps ps : list N) : bool :=
+Definition refutes (g : N) (w : reason) (live caps ps : list N) : bool :=
   match w with
   | Mean stated => says g stated live && by_average caps ps
   | Pigeons stated l k =>
       says g stated live && alike live && (1 <=? l) && (l <=? size_of ps) && (1 <=? k) && (k <=? size_of live)
       && (((hd 0 live =? 0) && by_average caps ps) || by_pigeonhole l k caps ps)
   | Counts stated j => says g stated live && (1 <=? j) && (j <=? size_of ps) && by_count j caps ps
-  | Sums stated from base =>
-      let top := fold_right N.max 0 caps in
-      let least := (from + g - 1) / g in
-      says g stated live && alike live && (1 <=? from) && (1 <=? top) && affordable top (size_of ps)
-      && refutes g base (map (fun _ => least - 1) live) (map (fun c => if c =? 0 then 0 else least - 1) caps) ps
-      && (fullest (bits top ps) top <? least)
   | Weighs stated weights =>
       says g stated live && weighable g weights ps && by_dual caps (attach ps (heavy (table_of g weights)))
   | Covers stated => says g stated live && by_cover caps ps
@@ -81,24 +71,13 @@ Fixpoint refutes (g : N) (w : reason) (live caps ps : list N) : bool :=
 
 Lemma refutes_sound g w : forall live caps ps, refutes g w live caps ps = true -> refuted caps ps.
 Proof.
-  induction w as [s|s l k|s j|s from base IH|s weights|s]; intros live caps ps H; cbn [refutes] in H;
+  destruct w as [s|s l k|s j|s weights|s]; intros live caps ps H; cbn [refutes] in H;
     repeat match goal with H : _ && _ = true |- _ => apply andb_prop in H; destruct H end.
   - now apply T7_average_sound.
   - match goal with H : _ || _ = true |- _ => apply orb_prop in H; destruct H as [O|O] end.
     + apply andb_prop in O. destruct O as [_ O]. now apply T7_average_sound.
     + eapply T7_pigeonhole_sound; eauto.
   - eapply T7_count_sound; eauto.
-  - match goal with H : refutes _ _ _ _ _ = true |- _ => apply IH in H; rename H into B end.
-    match goal with H : (fullest _ _ <? _) = true |- _ => apply N.ltb_lt in H; rename H into F end.
-    set (least := (from + g - 1) / g) in *. set (top := fold_right N.max 0 caps) in *.
-    intros a [L P] C. apply (B a).
-    + split; [exact L|]. now rewrite map_length.
-    + intros r Hr. rewrite map_length in Hr. specialize (C r Hr).
-      rewrite (nth_indep _ 0 ((fun c => if c =? 0 then 0 else least - 1) 0)), (map_nth (fun c => if c =? 0 then 0 else least - 1)) by (now rewrite map_length).
-      destruct (N.eqb_spec (nth r caps 0) 0) as [E|E]; [now rewrite E in C|].
-      assert (M : nth r caps 0 <= top) by (apply room_max, nth_In; exact Hr).
-      assert (X : load ps a r <= fullest (bits top ps) top); [|lia].
-      apply fullest_ge; [|lia]. apply bits_sound; [now apply on_sub|]. unfold load in C. lia.
   - rewrite <- (attach_sizes ps (heavy (table_of g weights))). now apply T7_dual_sound.
   - now apply T7_cover_sound.
 Qed.
@@ -735,7 +714,7 @@ Inductive evidence :=
 | Of_sides (sends recvs : list nat)
 | Of_prices (send recv : list (list N))
 | Of_whole (send recv : list (list N))
-| Of_moves (every_way : bool) (unit : positive) (send recv : list (list N))
+| Of_moves (unit : positive) (send recv : list (list N))
 | Of_line (s : side) (k : nat)
 | Of_slots (w : copies)
 | Of_node_prices (recv send slot : list N).
@@ -815,9 +794,9 @@ Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
   | Chunks_between M R tx rx cs, Of_prices a b => check_chunk_prices M R tx rx a b cs p q
   | Chunks_between M R tx rx cs, Of_whole a b => check_whole M R tx rx a b cs p q
   | Bytes_between M R tx rx demand, Of_prices a b => check_prices_of M R tx rx a b (blanked 0 demand) p q
-  | Units_between M R gpus tx rx near us within, Of_moves every_way unit a b =>
+  | Units_between M R gpus tx rx near us within, Of_moves unit a b =>
       shaped M R a && shaped M R b
-      && (if every_way then check_every_way else check_moved_prices) M R gpus tx rx near us a b unit (fst within) (snd within) p q
+      && check_moved_prices M R gpus tx rx near us a b unit (fst within) (snd within) p q
   | Stages_of n demand, Of_line s k => check_line n demand s k p q
   | Tokens_on counts holds spare node, Of_slots w =>
       check_split counts holds spare node (largest_first (table counts) w) p q
@@ -828,7 +807,7 @@ Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
 Lemma shows_sound i e p q : shows i e p q = true -> bounded i (Z.of_N p # q).
 Proof.
   destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node|tokens held slots tx rx bytes],
-    e as [w|s k w|sends recvs|a b|a b|every_way unit a b|s k|w|u v w];
+    e as [w|s k w|sends recvs|a b|a b|unit a b|s k|w|u v w];
     cbn [shows bounded]; try discriminate.
   - apply T7_jobs.
   - apply check_side_sound.
@@ -836,7 +815,7 @@ Proof.
   - apply check_chunk_prices_sound.
   - intros H rail t _ P T. eapply T7_whole; eauto.
   - apply T7_priced.
-  - intros H. apply andb_prop in H. destruct H as [_ H]. destruct every_way; [eapply T14_moved_every|eapply T14_moved_prices]; eauto.
+  - intros H. apply andb_prop in H. destruct H as [_ H]. eapply T14_moved_prices; eauto.
   - apply T13_bound.
   - apply T15_split.
   - apply Layer.T16_layer.

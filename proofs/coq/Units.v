@@ -2,7 +2,7 @@
 
     A unit starts on a GPU, goes over one rail to another node, and is needed by some of its GPUs.
     Sets of GPUs are numbers: bit g stands for GPU g. *)
-From Coq Require Import Arith NArith ZArith QArith Lia List Bool Permutation Mergesort Orders.
+From Coq Require Import Arith NArith ZArith QArith Lia List Bool.
 From Rails Require Import QSums Jobs Counting Certificate Fluid Loads.
 Import ListNotations.
 Open Scope N_scope.
@@ -42,9 +42,6 @@ Definition units_bounded (M R : nat) (gpus : N) (tx rx : list (list N)) (near : 
 
 Lemma over_cons f x z : over f (x :: z) = f (fst x) (snd x) + over f z.
 Proof. reflexivity. Qed.
-
-Lemma over_perm f z z' : Permutation z z' -> over f z = over f z'.
-Proof. intros P. apply total_perm. now apply Permutation_map. Qed.
 
 Lemma over_le f g z : (forall x, In x z -> f (fst x) (snd x) <= g (fst x) (snd x)) -> over f z <= over g z.
 Proof. intros H. unfold over. now apply total_mono. Qed.
@@ -216,153 +213,6 @@ Proof.
     rewrite N.div_add, (N.div_small (each - 1)) in Y by lia. lia. }
   assert (Z : bn <= Npos bd * moved) by nia.
   unfold Qle, inject_Z. cbn [Qnum Qden]. apply N2Z.inj_le in Z. rewrite N2Z.inj_mul in Z. cbn [Z.of_N] in Z. lia.
-Qed.
-
-(** *** Every way *)
-
-(** a way for a unit: its rail, what it pays there, what it moves *)
-Definition way : Type := nat * N * N.
-Definition ways_of (R : nat) (gpus : N) (tx rx : list (list N)) (near : list N) (a b : list (list N)) (unit : positive) (u : unit_) : list way :=
-  rails_for R gpus tx rx (fun n => (n, priced gpus near a b unit u n, cost_of gpus near u n)) u.
-
-Record step := Step { of_unit : unit_; ways : list way; to_come : N }.   (* [to_come]: what the later ones pay at least *)
-
-(** no way is left to place these units within rooms, pay at most [left] and move at most [spare] *)
-Fixpoint no_way (R : nat) (gpus : N) (tx rx : list (list N)) (p : N) (q : positive) (steps : list step) (send recv : tree) (left spare : N) : bool :=
-  match steps with
-  | [] => false
-  | s :: rest =>
-      let u := of_unit s in
-      let k := home gpus u in
-      forallb (fun w => let '(n, pays, moves) := w in
-        let out := nic R k n in
-        let in_ := nic R (into u) n in
-        if (Npos q * (entry send out + weight u) <=? p * rate tx k n) && (Npos q * (entry recv in_ + weight u) <=? p * rate rx (into u) n)
-           && (pays + to_come s <=? left) && (moves <=? spare)
-        then no_way R gpus tx rx p q rest (add send out (weight u)) (add recv in_ (weight u)) (left - pays) (spare - moves)
-        else true) (ways s)
-  end.
-
-Fixpoint steps_of (R : nat) (gpus : N) (tx rx : list (list N)) (near : list N) (a b : list (list N)) (unit : positive) (us : list unit_) : list step * N :=
-  match us with
-  | [] => ([], 0)
-  | u :: us =>
-      let '(rest, sum) := steps_of R gpus tx rx near a b unit us in
-      let ws := ways_of R gpus tx rx near a b unit u in
-      (Step u ws sum :: rest, sum + match smallest (map (fun w => snd (fst w)) ws) with Some m => m | None => 0 end)
-  end.
-
-Section Every_way.
-  Variables (M R : nat) (gpus : N) (tx rx : list (list N)) (near : list N) (a b : list (list N)) (unit : positive) (p : N) (q : positive).
-  Let d := depth_of (N.of_nat M * N.of_nat R).
-  Let pay := priced gpus near a b unit.
-  Let mv := cost_of gpus near.
-
-  (** each unit on a live rail that exists *)
-  Definition fine (z : placed_units) : Prop :=
-    forall x, In x z -> (snd x < R)%nat /\ live gpus tx rx (fst x) (snd x) = true /\ (home gpus (fst x) < M)%nat /\ (into (fst x) < M)%nat.
-
-  Lemma fine_way z x : fine z -> In x z -> In (snd x, pay (fst x) (snd x), mv (fst x) (snd x)) (ways_of R gpus tx rx near a b unit (fst x)).
-  Proof.
-    intros H I. destruct (H x I) as (A & B & _). unfold ways_of, rails_for.
-    apply (in_map (fun n => (n, pay (fst x) n, mv (fst x) n))). apply filter_In. split; [apply in_seq; lia|exact B].
-  Qed.
-
-  Lemma steps_least z : fine z -> snd (steps_of R gpus tx rx near a b unit (map fst z)) <= over pay z.
-  Proof.
-    induction z as [|x z IH]; intros H; [cbn; lia|]. cbn [map steps_of].
-    destruct (steps_of R gpus tx rx near a b unit (map fst z)) as [rest sum]. cbn [snd] in *.
-    specialize (IH (fun y Hy => H y (or_intror Hy))). rewrite over_cons.
-    destruct (smallest _) as [m|] eqn:E; [|lia].
-    pose proof (smallest_le _ _ E (pay (fst x) (snd x))) as L.
-    assert (m <= pay (fst x) (snd x)); [|lia]. apply L.
-    apply (in_map (fun w => snd (fst w)) _ _ (fine_way (x :: z) x H (or_introl eq_refl))).
-  Qed.
-
-  Lemma no_way_sound : forall z send recv left spare, fine z ->
-    even_depth d send -> even_depth d recv ->
-    no_way R gpus tx rx p q (fst (steps_of R gpus tx rx near a b unit (map fst z))) send recv left spare = true ->
-    (forall k n, (k < M)%nat -> (n < R)%nat ->
-      Npos q * (entry send (nic R k n) + over (at_nic (home gpus) k n) z) <= p * rate tx k n /\
-      Npos q * (entry recv (nic R k n) + over (at_nic into k n) z) <= p * rate rx k n) ->
-    over pay z <= left -> over mv z <= spare -> False.
-  Proof.
-    induction z as [|x z IH]; intros send recv left spare F Ds Dr H T L S; cbn [map steps_of] in H; [discriminate|].
-    pose proof (steps_least z (fun y Hy => F y (or_intror Hy))) as Least.
-    destruct (steps_of R gpus tx rx near a b unit (map fst z)) as [rest sum] eqn:E. cbn [fst snd] in *. cbn [no_way of_unit ways to_come] in H.
-    rewrite forallb_forall in H. specialize (H _ (fine_way (x :: z) x F (or_introl eq_refl))). cbn zeta beta iota in H.
-    destruct (F x (or_introl eq_refl)) as (Hn & _ & Hk & Hf). rewrite over_cons in L, S.
-    assert (In1 : nic R (home gpus (fst x)) (snd x) < 2 ^ N.of_nat d /\ nic R (into (fst x)) (snd x) < 2 ^ N.of_nat d).
-    { pose proof (depth_enough (N.of_nat M * N.of_nat R)) as De. fold d in De.
-      pose proof (nic_below M R _ _ Hk Hn). pose proof (nic_below M R _ _ Hf Hn). lia. }
-    destruct In1 as [I1 I2].
-    destruct (T _ _ Hk Hn) as [A _]. destruct (T _ _ Hf Hn) as [_ B]. rewrite over_cons in A, B.
-    unfold at_nic at 1 in A. unfold at_nic at 1 in B. rewrite !Nat.eqb_refl in A, B. cbn [andb] in A, B.
-    assert (C : (Npos q * (entry send (nic R (home gpus (fst x)) (snd x)) + weight (fst x)) <=? p * rate tx (home gpus (fst x)) (snd x))
-      && (Npos q * (entry recv (nic R (into (fst x)) (snd x)) + weight (fst x)) <=? p * rate rx (into (fst x)) (snd x))
-      && (pay (fst x) (snd x) + sum <=? left) && (mv (fst x) (snd x) <=? spare) = true).
-    { repeat (apply andb_true_intro; split); apply N.leb_le; try lia; nia. }
-    rewrite C in H.
-    apply (IH (add send (nic R (home gpus (fst x)) (snd x)) (weight (fst x))) (add recv (nic R (into (fst x)) (snd x)) (weight (fst x)))
-      (left - pay (fst x) (snd x)) (spare - mv (fst x) (snd x))); auto using add_depth; try lia.
-    - intros y Hy. apply F. now right.
-    - intros k n Hk' Hn'. destruct (T k n Hk' Hn') as [A' B']. rewrite over_cons in A', B'.
-      pose proof (nic_below M R k n Hk' Hn'). pose proof (depth_enough (N.of_nat M * N.of_nat R)) as De. fold d in De.
-      rewrite !(entry_add d) by (auto; lia). unfold at_nic at 1 in A'. unfold at_nic at 1 in B'.
-      assert (Q : forall key : unit_ -> nat, (if nic R (key (fst x)) (snd x) =? nic R k n then weight (fst x) else 0)
-        = if (key (fst x) =? k)%nat && (snd x =? n)%nat then weight (fst x) else 0).
-      { intros key. destruct (N.eqb_spec (nic R (key (fst x)) (snd x)) (nic R k n)) as [E1|E1].
-        - apply nic_inj in E1; auto. destruct E1 as [-> ->]. now rewrite !Nat.eqb_refl.
-        - destruct (Nat.eqb_spec (key (fst x)) k) as [E2|]; [|reflexivity]. destruct (Nat.eqb_spec (snd x) n) as [E3|]; [|reflexivity].
-          exfalso. apply E1. now rewrite E2, E3. }
-      rewrite (Q (home gpus)), (Q into). rewrite <- !N.add_assoc. split; assumption.
-  Qed.
-End Every_way.
-
-(** the largest units first *)
-Module Unit_order <: TotalLeBool.
-  Definition t := unit_.
-  Definition leb (x y : t) : bool := weight y <=? weight x.
-  Lemma leb_total : forall x y, leb x y = true \/ leb y x = true.
-  Proof. intros x y. unfold leb. destruct (N.leb_spec (weight y) (weight x)), (N.leb_spec (weight x) (weight y)); auto; lia. Qed.
-End Unit_order.
-Module Unit_sort := Sort Unit_order.
-
-Definition has_rail (R : nat) (gpus : N) (tx rx : list (list N)) (u : unit_) : bool := existsb (live gpus tx rx u) (seq 0 R).
-
-Definition check_every_way (M R : nat) (gpus : N) (tx rx : list (list N)) (near : list N) (us : list unit_)
-    (a b : list (list N)) (unit : positive) (p : N) (q : positive) (bn : N) (bd : positive) : bool :=
-  let fewer := (bn - 1) / Npos bd in                       (* the most bytes that are fewer than the bound *)
-  let budget := Npos unit * fewer + p * earned M R tx rx a b / Npos q in
-  let z := zeros (depth_of (N.of_nat M * N.of_nat R)) in
-  sound_units M gpus us && forallb (has_rail R gpus tx rx) us
-  && ((bn =? 0) || no_way R gpus tx rx p q (fst (steps_of R gpus tx rx near a b unit (Unit_sort.sort us))) z z budget fewer).
-
-Theorem T14_moved_every : forall M R gpus tx rx near us a b unit p q bn bd,
-  check_every_way M R gpus tx rx near us a b unit p q bn bd = true ->
-  units_bounded M R gpus tx rx near us p q (Z.of_N bn # bd).
-Proof.
-  unfold check_every_way. cbn zeta. intros M R gpus tx rx near us a b unit p q bn bd H z P T.
-  apply andb_prop in H. destruct H as [H C]. apply andb_prop in H. destruct H as [S _].
-  set (moved := over (cost_of gpus near) z). set (fewer := (bn - 1) / Npos bd) in *.
-  destruct (N.le_gt_cases bn (Npos bd * moved)) as [G|G].
-  { unfold Qle, inject_Z. cbn [Qnum Qden]. apply N2Z.inj_le in G. rewrite N2Z.inj_mul in G. cbn [Z.of_N] in G. lia. }
-  exfalso. apply orb_prop in C. destruct C as [C|C]; [apply N.eqb_eq in C; lia|].
-  assert (Few : moved <= fewer) by (apply N.div_le_lower_bound; lia).
-  pose proof (Unit_sort.Permuted_sort us) as Ps. rewrite <- (proj1 P) in Ps at 1.
-  apply Permutation_sym, Permutation_map_inv in Ps. destruct Ps as (z' & E & Pz).
-  assert (F : fine M R gpus tx rx z').
-  { intros x I. assert (I' : In x z) by (apply (Permutation_in x (Permutation_sym Pz)); exact I).
-    pose proof (placed_live M R gpus tx rx us z p q S P T x I') as Lx. destruct P as [Eu Fu]. rewrite Forall_forall in Fu.
-    assert (Iu : In (fst x) us) by (rewrite <- Eu; now apply in_map). destruct (sound_unit _ _ _ _ S Iu) as (? & ? & _). auto. }
-  rewrite E in C.
-  apply (no_way_sound M R gpus tx rx near a b unit p q z' _ _ _ _ F (zeros_depth _) (zeros_depth _) C).
-  - intros k n Hk Hn. rewrite !entry_zeros, !N.add_0_l. rewrite <- !(over_perm _ _ _ Pz). now apply T.
-  - rewrite <- (over_perm _ _ _ Pz). pose proof (priced_le M R gpus tx rx near a b unit us z p q S P T) as L. fold moved in L.
-    assert (X : over (priced gpus near a b unit) z - Npos unit * moved <= p * earned M R tx rx a b / Npos q).
-    { apply N.div_le_lower_bound; [lia|]. nia. }
-    nia.
-  - rewrite <- (over_perm _ _ _ Pz). exact Few.
 Qed.
 
 (** *** What a plan moves *)

@@ -1,4 +1,4 @@
-(** * T7, second half: witnesses that weigh (integer dual, subset sums)
+(** * T7, second half: witnesses that weigh (integer dual), and sums of jobs
 
     A rail's best weight within its room is a knapsack problem; its dynamic program runs
     here on the list of undominated (bytes, weight) pairs. *)
@@ -238,10 +238,6 @@ Fixpoint bits (c : N) (ps : list N) : N :=
 (** the largest subset sum within room [c] *)
 Definition fullest (b c : N) : N := N.log2 (N.land b (N.ones (c + 1))).
 
-(** every rail's room shrinks to the largest sum of jobs within it *)
-Definition tightened (caps ps : list N) : list N :=
-  let b := bits (fold_right N.max 0 caps) ps in map (fullest b) caps.
-
 Lemma bits_sound c ps t : sub t ps -> total t <= c -> N.testbit (bits c ps) (total t) = true.
 Proof.
   intros S. induction S as [|p t l S IH|p t l S IH]; intros Hc; simpl bits; [reflexivity| |].
@@ -256,14 +252,4 @@ Lemma fullest_ge b c x : N.testbit b x = true -> x <= c -> x <= fullest b c.
 Proof.
   intros H Hx. unfold fullest. destruct (N.le_gt_cases x (N.log2 (N.land b (N.ones (c + 1))))) as [|Hlt]; auto.
   apply N.bits_above_log2 in Hlt. rewrite N.land_spec, H, N.ones_spec_low in Hlt by lia. discriminate.
-Qed.
-
-Theorem T7_subset_sound : forall caps ps, refuted (tightened caps ps) ps -> refuted caps ps.
-Proof.
-  intros caps ps H a [L F] C. unfold tightened in H. set (b := bits _ ps) in H. apply (H a).
-  - split; [exact L|]. now rewrite map_length.
-  - intros r Hr. rewrite map_length in Hr. specialize (C r Hr).
-    rewrite (nth_indep _ 0 (fullest b 0)), map_nth by (now rewrite map_length).
-    apply fullest_ge; [|exact C]. apply bits_sound; [now apply on_sub|].
-    etransitivity; [exact C|]. apply room_max, nth_In. exact Hr.
 Qed.

@@ -63,7 +63,7 @@ let kind_of = function
 let pair = function [ a; b ] -> (a, b) | _ -> wrong "weights: expected 2 numbers in every row"
 let weights value = List.map pair (rows "weights" value)
 
-let rec reason value =
+let reason value =
   let kind = kind_of value in
   let read required optional =
     fields ("witness " ^ kind) ("kind " ^ required) ("capacity " ^ optional) value in
@@ -76,9 +76,6 @@ let rec reason value =
   | "count" ->
       let w = read "jobs" "" in
       Counts (stated w, natural "jobs" (get "jobs" w))
-  | "subset" ->
-      let w = read "from base" "" in
-      Sums (stated w, natural "from" (get "from" w), reason (get "base" w))
   | "dual" ->
       let w = read "weights" "" in
       Weighs (stated w, weights (get "weights" w))
@@ -313,11 +310,10 @@ let moved record directory =
         (us, Some (In_file { found.file with file_inner = Some inner }))
     | _ -> wrong "problem: expected units or a plan" in
   let prices value =
-    let kind = kind_of value in
-    if kind <> "moved" && kind <> "every" then wrong "a witness of unknown kind";
-    let w = fields ("witness " ^ kind) "kind unit send recv" "" value in
+    if kind_of value <> "moved" then wrong "a witness of unknown kind";
+    let w = fields "witness moved" "kind unit send recv" "" value in
     let table name = rows name (get name w) in
-    (kind, Of_moves (kind = "every", positive "unit" (get "unit" w), table "send", table "recv")) in
+    ("moved", Of_moves (positive "unit" (get "unit" w), table "send", table "recv")) in
   let time = fraction "time" (get "time" problem) in
   let problem = Units_between (nodes, rails, gpus, tx, rx, sets, us, time) in
   (problem, evidence (get "witness" record) prices, own, None)

@@ -39,7 +39,7 @@ from railopt.evidence.verified import check as check_verified
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
-from railopt.model.workloads import is_file, traffic_from
+from railopt.model.workloads import traffic_from
 
 if TYPE_CHECKING:
     from railopt.schedule import Schedule
@@ -402,7 +402,7 @@ def _traffic(traffic: Given, fabric: Fabric) -> Traffic:
     if isinstance(traffic, Traffic):
         return traffic
     ranks = fabric.nodes * fabric.gpus
-    if ranks > MOST_RANKS and not is_file(os.fspath(traffic)):
+    if ranks > MOST_RANKS and not os.path.exists(traffic):
         raise InputError(
             f"{_name(traffic)} of {ranks} GPUs: expected a file for more than {MOST_RANKS}; "
             f"railopt convert writes one"
@@ -421,7 +421,7 @@ def _traffics(
         return
     text, nodes = os.fspath(traffic), len(problem["tx"])
     rails = len(problem["tx"][0])
-    if is_file(text):
+    if os.path.exists(text):
         yield None, Traffic.read_sized(text, nodes, rails)
         return
     refused, made = [], None

@@ -14,13 +14,13 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from railopt.base.errors import InputError
+from railopt.base.units import time_limit
 from railopt.evidence.bracket import bytes_above
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.policies import plan as make_plan
 from railopt.solver.fluid import least_time
-from railopt.solver.local.deadline import time_limit
 from railopt.solver.moving.bound import MovedBound, MovedBounds
 from railopt.solver.moving.classes import classes_of
 

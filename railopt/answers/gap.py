@@ -11,7 +11,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.errors import CheckFailed
-from railopt.base.units import INT64_MAX, format_bytes
+from railopt.base.units import INT64_MAX, format_bytes, time_limit
 from railopt.evidence.bounds import Bound, LeafCut, lower_bound, uplink_bound
 from railopt.evidence.bracket import Bracket, Status, bytes_above
 from railopt.evidence.certificate import Certificate, save_moved
@@ -28,7 +28,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
-from railopt.policies import plan as make_plan
+from railopt.policies import Policy, policy_named
 from railopt.policies.common import check_alive
 from railopt.solver.outcome import INTERRUPTED, Outcome
 
@@ -78,8 +78,6 @@ def gaps(
     An interrupt (Ctrl-C) ends the solve at work: its reports carry the best bound so far and the
     note "interrupted".
     """
-    from railopt.solver.local.deadline import time_limit
-
     plans = list(plans) if isinstance(plans, Iterable) else [plans]
     for each in plans:
         require_type(each, Plan, "plan", "a Plan, or a list of them")
@@ -207,13 +205,11 @@ def policy_gaps(
     time; they end with the size during which Ctrl-C came.  `report` gets the size and where its
     solve stands.
     """
-    from railopt.solver.local.deadline import time_limit
-
     limit_s, seed = time_limit(limit_s, 0), whole_number(seed, "seed", 0, INT64_MAX)
-    policies = list(dict.fromkeys(policies))
+    chosen = {name: policy_named(name) for name in policies}
     for size in dict.fromkeys(sizes):
         sized = None if report is None else partial(report, size)
-        bound, plans = _planned(fabric, traffic, policies, size, sized)
+        bound, plans = _planned(fabric, traffic, chosen, size, sized)
         shared = _fastest_report(plans, bound, limit_s, seed, sized)
         cut = uplink_bound(fabric, shared.plan.chunks)
         yield [
@@ -226,7 +222,7 @@ def policy_gaps(
 def _planned(
     fabric: Fabric,
     traffic: Traffic | Tokens,
-    policies: Sequence[str],
+    policies: Mapping[str, Policy],
     size: str,
     report: Callable[[Progress], None] | None,
 ) -> tuple[Bound, list[Plan]]:
@@ -245,9 +241,9 @@ def _planned(
     chunks = traffic.chunks(size)
     check_alive(fabric, chunks)
     bound = lower_bound(fabric, chunks)
-    for policy in policies:
-        tell(bound.value or None, policy)
-        plans.append(make_plan(fabric, chunks, policy))
+    for name, policy in policies.items():
+        tell(bound.value or None, name)
+        plans.append(policy(fabric, chunks))
         value = plans[-1].makespan if value is None else min(value, plans[-1].makespan)
     return bound, plans
 

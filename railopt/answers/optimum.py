@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from railopt.base.arrays import Ints
+from railopt.base.errors import InputError
 from railopt.evidence.bracket import gap_between
+from railopt.evidence.certificate import Certificate
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.schedule import KINDS, Schedule, synthesise
@@ -48,6 +50,29 @@ class ScheduleOptimum(NamedTuple):
             return 0
         return int(self.found.table.wire.any(axis=(1, 2)).sum())
 
+    @property
+    def witness(self) -> Mapping[str, Any]:
+        """The lines that show the best bound that is not claimed."""
+        bracket = self.found.bracket
+        return bracket.witness if bracket.certified is None else bracket.certified[1]
+
+    def certificate(self, fabric: Fabric, chunk: int) -> Certificate:
+        """That the chunks of the line, of so many bytes, need as long as it says: what bounds the
+        schedule but for its start-ups.
+        """
+        line = self.witness
+        if not line["chunks"]:
+            raise InputError("nothing is sent: a bound of 0 has no certificate")
+        port = line["kind"] == "port"
+        node = line["gpu"] // fabric.gpus if port else line["node"]
+        rates = fabric.rates(line["side"])[node, line["nics"]].tolist()
+        return Certificate.local(
+            [chunk] * line["chunks"],
+            Fraction(line["needs"]),
+            {"kind": "count", "jobs": line["chunks"]},
+            speeds=[*rates, *([fabric.scaleup] if port else [])],
+        )
+
     def distance(self, kind: str) -> Fraction:
         """(time of the kind - best time) / best time."""
         value = self.found.bracket.value
@@ -57,9 +82,12 @@ class ScheduleOptimum(NamedTuple):
         """For JSON: exact numbers as "p/q", seconds."""
         return {
             **self.found.bracket.as_dict(),
-            "witness": dict(self.found.bracket.witness),
+            "witness": dict(self.witness),
             "stages": self.stages,
-            "epoch": str(self.exchange.epoch * self.exchange.unit),
+            **{
+                name: str(getattr(self.exchange, name) * self.exchange.unit)
+                for name in ("epoch", "startup")
+            },
             "time_s": self.found.time_s,
             "kinds": {
                 name: {

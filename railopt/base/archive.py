@@ -51,13 +51,18 @@ class Archive:
     """An open zip whose list of members was checked.  Every method may raise FormatError."""
 
     def __init__(self, file: BinaryIO, path: str | os.PathLike[str]) -> None:
-        self.path = printable(path)
+        self._path = path
         size = file.seek(0, io.SEEK_END)
         if _directory_size(file, size) > MAX_DIRECTORY:
             raise FormatError(f"{self.path}: more members than the {MAX_MEMBERS} that it may have")
         self._file = file
         self._zip = zipfile.ZipFile(file)
         self._check(size)
+
+    @property
+    def path(self) -> str:
+        """The name to show in messages."""
+        return printable(self._path)
 
     def _check(self, size: int) -> None:
         members = self._zip.infolist()
@@ -71,17 +76,18 @@ class Archive:
             raise FormatError(f"{self.path}: member {printable(twice)!r} is there twice")
         stored = unpacked = 0
         for member in members:
-            name = printable(member.filename)
             if member.flag_bits & 0x61:
-                raise FormatError(f"{self.path}: member {name!r} is encrypted or a patch")
+                raise FormatError(
+                    f"{self.path}: member {printable(member.filename)!r} is encrypted or a patch"
+                )
             if member.compress_type == zipfile.ZIP_STORED:
                 stored += member.file_size
             elif member.compress_type in (zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA):
                 unpacked += member.file_size
             else:
                 raise FormatError(
-                    f"{self.path}: member {name!r} is packed by method {member.compress_type}, "
-                    f"expected stored, deflated or LZMA"
+                    f"{self.path}: member {printable(member.filename)!r} is packed by method "
+                    f"{member.compress_type}, expected stored, deflated or LZMA"
                 )
             if member.compress_type == zipfile.ZIP_LZMA:
                 self._check_dictionary(member)
@@ -114,15 +120,14 @@ class Archive:
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """A `.npy` member, read-only."""
-        shown = printable(name)
         with self._zip.open(name) as member:
-            shape, fortran, dtype = self._npy_header(member, shown)
+            shape, fortran, dtype = self._npy_header(member, name)
             head, size = member.tell(), self._zip.getinfo(name).file_size
             count = math.prod(shape)
             if count * dtype.itemsize != size - head:
                 raise FormatError(
-                    f"{self.path}: member {shown!r} has {size - head} bytes of data, expected "
-                    f"{printable(count, 20)} entries of {dtype.itemsize} as its shape says"
+                    f"{self.path}: member {printable(name)!r} has {size - head} bytes of data, "
+                    f"expected {printable(count, 20)} entries of {dtype.itemsize} as its shape says"
                 )
             array = np.empty(count, dtype)
             _fill(array.view(np.uint8), member)
@@ -130,7 +135,7 @@ class Archive:
         array.flags.writeable = False
         return array
 
-    def _npy_header(self, member: Any, shown: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    def _npy_header(self, member: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         """(shape, Fortran order, dtype) of a plain array."""
         try:
             with warnings.catch_warnings():
@@ -143,12 +148,13 @@ class Archive:
                 shape, fortran, dtype = read(member)
         except Exception as error:  # whatever numpy's reader of literals makes of hostile text
             raise FormatError(
-                f"{self.path}: member {shown!r} is not a plain array ({printable(error, 80)})"
+                f"{self.path}: member {printable(name)!r} is not a plain array "
+                f"({printable(error, 80)})"
             ) from error
         if dtype.kind not in "iufb" or dtype.itemsize > 8 or min(shape, default=0) < 0:
             raise FormatError(
-                f"{self.path}: member {shown!r} is not a plain array: {printable(dtype, 40)} of "
-                f"shape {printable(shape, 40)}"
+                f"{self.path}: member {printable(name)!r} is not a plain array: "
+                f"{printable(dtype, 40)} of shape {printable(shape, 40)}"
             )
         return shape, fortran, dtype
 

@@ -40,7 +40,7 @@ import numpy as np
 
 from railopt.base.errors import InputError, say
 
-__all__ = ["PASSES_S", "compile_mode", "compiling_s", "kernel", "part"]
+__all__ = ["PASSES_S", "compile_mode", "compiling_s", "kernel", "part", "wall_s"]
 
 MODES = ("auto", "always", "never")
 
@@ -73,6 +73,11 @@ def compiling_s() -> float:
     them out, since they are paid once per machine.
     """
     return float(_totals["compiling"])
+
+
+def wall_s() -> float:
+    """Wall-clock seconds in which no kernel was compiled or loaded, which is paid once."""
+    return time.perf_counter() - compiling_s()
 
 
 def part(function: Any = None, *, numpy: Any = None, **options: Any) -> Any:
@@ -142,7 +147,8 @@ class _Kernel:
         self._spent_s = 0.0  # CPU time
 
     def _plain(self, *args: Any) -> Any:
-        return _unboxed(self._python(*args))
+        result = self._python(*args)
+        return _unboxed(result) if isinstance(result, np.generic | list | tuple) else result
 
     def interpret(self, args: tuple[Any, ...]) -> Any:
         """Run the function as plain Python, and count what it takes."""

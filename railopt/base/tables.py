@@ -1,4 +1,5 @@
-"""Tables, for commands and experiments alike: as text, CSV, LaTeX or Markdown.
+"""Tables and text in lines that fit, for commands and experiments alike: as text, CSV, LaTeX or
+Markdown.
 
 Text and Markdown show cells as people read them; CSV has the number behind a `Quantity`: seconds,
 bytes, bytes per second, percent.  LaTeX has plain numbers in columns of siunitx, one unit per
@@ -10,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -266,3 +268,28 @@ def render(
 def table(columns: Sequence[str], rows: Rows, title: str | None = None) -> None:
     """Print a table as text: first column to the left, the others to the right."""
     print(render(columns, rows, title, form="text"), end="")
+
+
+def screen() -> int | None:
+    """Characters that a line may have: those of the terminal, or COLUMNS; None in a pipe."""
+    columns = shutil.get_terminal_size((0, 0)).columns
+    return max(40, columns) if columns else None
+
+
+def wrapped(text: str) -> str:
+    """The text in lines that fit the screen; a line that goes on is indented by two more."""
+    width = screen()
+    if width is None:
+        return text
+    return "\n".join(
+        line
+        if len(line) <= width
+        else textwrap.fill(
+            line,
+            width,
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.split("\n")
+    )

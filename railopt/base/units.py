@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -192,6 +193,19 @@ def parse_fraction(text: str | int | float | Fraction) -> Fraction:
             f"{quoted(text)}: a fraction of the healthy rate lies between 0 (dead) and 1 (healthy)"
         )
     return value
+
+
+def time_limit(limit_s: Any, least: float = -math.inf) -> float:
+    """A limit in seconds, once it is known to be a number of at least `least`."""
+    try:
+        found = math.nan if isinstance(limit_s, str) else float(limit_s)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if math.isnan(found):
+        raise InputError(f"a time limit of {quoted(limit_s)}: expected seconds, a number")
+    if found < least:
+        raise InputError(f"a time limit of {quoted(limit_s)} s: expected {least:g} or more")
+    return found
 
 
 def format_bytes(size: int) -> str:

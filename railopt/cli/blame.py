@@ -84,10 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "are named, else all that were read, by number)",
     )
     parser.add_argument("--all", action="store_true", help=f"list every NIC, not only {SHOWN}")
-    parser.add_argument(
-        "--figure", metavar="FILE", help=f"heat maps by node and rail: {common.FORMATS_HELP}"
-    )
-    common.add_figure_arguments(parser)
+    common.add_figure_arguments(parser, "heat maps by node and rail")
     common.add_output_arguments(parser)
 
 

@@ -6,9 +6,9 @@ import argparse
 
 from railopt.answers.check import check, word
 from railopt.base.errors import CheckFailed, InputError, printable
+from railopt.base.tables import wrapped
 from railopt.checker import Verdict
 from railopt.cli.common import add_format_arguments, note, output_of, print_json
-from railopt.cli.parsing import wrapped
 
 EPILOG = """\
 examples:

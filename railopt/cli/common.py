@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +18,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from railopt.base.arrays import check_targets, kind_of
 from railopt.base.errors import InputError, printable
-from railopt.base.tables import FORMS, Rows, lines, pick, render
+from railopt.base.tables import FORMS, Rows, lines, pick, render, screen, wrapped
 from railopt.base.units import MAX_CHARACTERS, parse_integer
-from railopt.cli.parsing import screen, wrapped
 from railopt.model import workloads
 from railopt.model.background import Background, background_from, left_by
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
@@ -27,7 +27,7 @@ from railopt.model.plan import Plan
 from railopt.model.running import PREFIX, running_job
 from railopt.model.tokens import Tokens
 from railopt.model.topology import describes_node
-from railopt.model.traffic import Traffic
+from railopt.model.traffic import Traffic, trace_file
 from railopt.model.workloads import BYTES, WORKLOADS
 from railopt.report.saving import figure_format, save_figure
 from railopt.report.style import PAGE, WIDTHS, parse_width
@@ -198,21 +198,23 @@ def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
 
 def traffic_from(text: str, fabric: Fabric) -> Traffic:
     """The same, of bytes between GPUs alone."""
-    noted = text.startswith(PREFIX) or workloads.trace_file(text)
+    noted = text.startswith(PREFIX) or trace_file(text)
     found = demand_from(text, fabric) if noted else None
     return found if isinstance(found, Traffic) else workloads.traffic_from(text, fabric)
 
 
 def demands_from(text: str, fabric: Fabric) -> dict[str, Traffic | Tokens]:
     """By name, as many dispatches as the text asks of a routing trace; else one without a name."""
-    if text.startswith(PREFIX) and not workloads.is_file(text):
+    if trace_file(text) is not None:
+        return {**recorded_from(text, fabric)}
+    if os.path.exists(text):
+        return {"": Traffic.read(text, fabric)}
+    if text.startswith(PREFIX):
         job = running_job(text, fabric)
         for said in job.notes:
             note(said)
         return {"": job.traffic}
-    if workloads.trace_file(text) is None:
-        return {"": workloads.demand_from(text, fabric)}
-    return {**recorded_from(text, fabric)}
+    return {"": workloads.demand_from(text, fabric)}
 
 
 def recorded_from(text: str, fabric: Fabric) -> dict[str, Traffic]:
@@ -522,11 +524,14 @@ def note(text: str) -> None:
     print(wrapped(line) if sys.stderr.isatty() else line, file=sys.stderr)
 
 
-FORMATS_HELP = ".svg, .pdf or .png"
-
-
-def add_figure_arguments(parser: argparse.ArgumentParser) -> None:
-    """--width and --title."""
+def add_figure_arguments(
+    parser: argparse.ArgumentParser, draws: str, *names: str, also: str = ""
+) -> None:
+    """--figure, which `draws` something (`also` says more of it), --width and --title; `names` are
+    others of --figure, by the first of which `args` knows it.
+    """
+    formats = f"{draws}: .svg, .pdf or .png{also}"
+    parser.add_argument(*names, "--figure", metavar="FILE", help=formats)
     add_width_argument(parser)
     parser.add_argument(
         "--title", help='title of the figure, instead of the usual one; "" leaves it out'

@@ -64,8 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", help=f"policies, with commas between them: {KNOWN} (default: all)"
     )
-    parser.add_argument("--figure", metavar="FILE", help=f"draw both times: {common.FORMATS_HELP}")
-    common.add_figure_arguments(parser)
+    common.add_figure_arguments(parser, "draw both times")
     common.add_output_arguments(parser)
 
 

@@ -10,8 +10,7 @@ from railopt.answers.convert import convert
 from railopt.base.arrays import check_targets
 from railopt.cli import common
 from railopt.model.topology import describes_node
-from railopt.model.traffic import Traffic
-from railopt.model.workloads import trace_file
+from railopt.model.traffic import Traffic, trace_file
 
 EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything
 else is an nccl-tests alltoallv matrix.

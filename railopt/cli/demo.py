@@ -34,13 +34,8 @@ IDLE = (common.Idle("force", without=["figure"]),)  # without it PICTURE is repl
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--figure",
-        metavar="FILE",
-        help=f"where the picture goes: {common.FORMATS_HELP} (default {PICTURE}, replaced if it is "
-        "there)",
-    )
-    common.add_figure_arguments(parser)
+    also = f" (default {PICTURE}, replaced if it is there)"
+    common.add_figure_arguments(parser, "where the picture goes", also=also)
     common.add_output_arguments(parser)
 
 

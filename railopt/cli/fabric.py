@@ -56,12 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "path", metavar="FABRIC", nargs="?", help="fabric description, as --fabric takes it"
     )
     parser.add_argument("--node", type=common.integer, help="whose NIC rates count (default 0)")
-    parser.add_argument("--figure", metavar="FILE", help=f"show: draw it: {common.FORMATS_HELP}")
     parser.add_argument("-o", "--output", metavar="XML", help="nccl: the topology file")
     parser.add_argument("--topology", metavar="XML", help="nccl: the node's own dump")
     parser.add_argument("--wired", metavar="XML", nargs="+", help="check: dumps of the nodes")
     parser.add_argument("--measured", metavar="TOML", help="check: of fabric-from-perftest")
-    common.add_figure_arguments(parser)
+    common.add_figure_arguments(parser, "show: draw it")
     common.add_fabric_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.add_argument("--force", action="store_true", help="replace files that exist")

@@ -40,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="10s",
         help="time for each bound; 0s: what plans of any time move (default 10s)",
     )
-    parser.add_argument("--figure", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
-    common.add_figure_arguments(parser)
+    common.add_figure_arguments(parser, "draw it")
     common.add_output_arguments(parser)
     common.add_fabric_arguments(parser)
 

@@ -101,10 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="save certificates of each row there: of its time, and with --moved of the bytes that "
         "it moves (railopt check re-checks them)",
     )
-    parser.add_argument(
-        "--figure", metavar="FILE", help=f"draw gap against chunk size: {common.FORMATS_HELP}"
-    )
-    common.add_figure_arguments(parser)
+    common.add_figure_arguments(parser, "draw gap against chunk size")
     common.add_background_argument(parser, plans="")
     common.add_output_arguments(parser)
     common.add_fabric_arguments(parser)
@@ -206,8 +203,7 @@ def _checked(rows: list[GapRow], saved: list[Path], folder: str) -> bool:
 def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[list[GapRow]]:
     """The rows as they come: those of a chunk size, or of a plan."""
     seed = args.seed or 0
-    _contradictions(args)
-    if kind_of(args.traffic[0]) == "plan":
+    if _all_plans(args.traffic):
         for row in file_gaps(args.traffic, limit_s=limit_s, seed=seed, report=show):
             yield [row]
         return
@@ -231,14 +227,14 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[list[GapRow]]:
             return
 
 
-def _contradictions(args: argparse.Namespace) -> None:
-    """What was given, but could not act."""
-    plans = [kind_of(text) == "plan" for text in args.traffic]
-    if any(plans):
-        if not all(plans):
-            raise InputError("give either plans or one traffic, not both")
-    elif len(args.traffic) > 1:
-        raise InputError(f"{len(args.traffic)} traffics: expected one, or plans (.npz)")
+def _all_plans(given: list[str]) -> bool:
+    """Whether plans were given; else it is one traffic."""
+    plans = [kind_of(text) == "plan" for text in given]
+    if any(plans) and not all(plans):
+        raise InputError("give either plans or one traffic, not both")
+    if len(given) > 1 and not any(plans):
+        raise InputError(f"{len(given)} traffics: expected one, or plans (.npz)")
+    return all(plans)
 
 
 def _table(rows: list[GapRow], moved: bool, out: common.Output) -> None:

@@ -89,11 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--simulate", action="store_true", help="run the block in the flow simulator too"
     )
-    parser.add_argument(
-        "--figure",
-        metavar="FILE",
-        help=f"what a block waits for, by domain size and ratio: {common.FORMATS_HELP}",
-    )
     recorded = parser.add_argument_group("trace")
     recorded.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
     recorded.add_argument(
@@ -121,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="expert weights [experts, ...]: error, bytes and time by compression ratio",
     )
     sent.add_argument("--ratios", help="compression ratios of --weights (default 1,2,5,10,20,50)")
-    common.add_figure_arguments(parser)
+    common.add_figure_arguments(parser, "what a block waits for, by domain size and ratio")
     common.add_output_arguments(parser)
     common.add_fabric_arguments(parser, nic_per_gpu=True)
 

@@ -6,16 +6,17 @@ import argparse
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from railopt import __version__
 from railopt.base.errors import BackendError, RailoptError, did_you_mean, on_stderr, printable
 from railopt.base.extras import PACKAGES, installed, missing
 from railopt.base.kernels import compile_mode
-from railopt.cli.parsing import MESSAGE, Parser, Version, wrapped
+from railopt.base.tables import wrapped
 from railopt.cli.progress import heartbeat
 
 if TYPE_CHECKING:
@@ -84,6 +85,76 @@ EXIT_CODES = (
     "exit codes: 0 done, 1 bad input or usage, 2 not proved or infeasible, 3 back-end missing\n"
     "or crashed, 4 a check failed, 130 interrupted"
 )
+
+
+MESSAGE = 2000  # characters of an error that are shown
+CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
+
+
+class _Group:
+    """A group of argparse's whose arguments go into a list, too."""
+
+    def __init__(self, group: Any, actions: list[argparse.Action]) -> None:
+        self._group, self._list = group, actions
+
+    def add_argument(self, *args: Any, **options: Any) -> argparse.Action:
+        self._list.append(self._group.add_argument(*args, **options))
+        return self._list[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._group, name)
+
+
+class Version(argparse.Action):
+    """Print the version and end; argparse's forgets that it could not be written."""
+
+    def __call__(self, parser: Any, *_: Any, **__: Any) -> None:
+        sys.stdout.write(f"{self.const}\n")
+        parser.exit()
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that knows its arguments.
+
+    actions    its arguments, in the order in which they were added
+    commands   name -> parser of each command
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.actions: list[argparse.Action] = []
+        self.commands: dict[str, Parser] = {}
+        super().__init__(*args, **options)
+
+    def add_argument(self, *args: Any, **options: Any) -> argparse.Action:
+        """argparse's; the argument is remembered."""
+        self.actions.append(super().add_argument(*args, **options))
+        return self.actions[-1]
+
+    def add_argument_group(self, *args: Any, **options: Any) -> Any:
+        """argparse's; its arguments are remembered, too."""
+        return _Group(super().add_argument_group(*args, **options), self.actions)
+
+    def add_mutually_exclusive_group(self, **options: Any) -> Any:
+        """argparse's; its arguments are remembered, too."""
+        return _Group(super().add_mutually_exclusive_group(**options), self.actions)
+
+    def print_help(self, file: Any = None) -> None:
+        """argparse's, which forgets that help could not be written."""
+        (file or sys.stdout).write(self.format_help())
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """argparse's; help or a version that could not be written is an error."""
+        sys.stdout.flush()
+        super().exit(status, message)
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """End the process with exit code 1."""
+        if found := CHOICE.search(message):
+            choices = [word.strip("' ") for word in found[2].split(",")]
+            message += did_you_mean(found[1], choices)
+        self.print_usage(sys.stderr)
+        text = f"{self.prog}: error: {printable(message, MESSAGE)}"
+        self.exit(1, f"{wrapped(text) if sys.stderr.isatty() else text}\n")
 
 
 def _parser(command: str | None) -> Parser:

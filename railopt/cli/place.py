@@ -259,13 +259,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vllm-ascend", metavar="FILE.json", help="write the placement as vllm-ascend's expert map"
     )
-    parser.add_argument(
-        "--gantt",
-        "--figure",
-        metavar="FILE",
-        help=f"draw the iteration's timeline before and after: {common.FORMATS_HELP}",
-    )
-    common.add_figure_arguments(parser)
+    common.add_figure_arguments(parser, "draw the iteration's timeline before and after", "--gantt")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         made = plan(common.left_of(args, fabric, other), chunks, args.policy, **options)
     if args.output:
-        made.save(args.output, force=args.force)
+        # a plan's fabric is the whole one: simulate takes the background off it
+        replace(made, fabric=fabric).save(args.output, force=args.force)
     report = gap(made, limit_s=0)
     if args.format == "json":
         node = {

@@ -59,19 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--export", metavar="FILE", help="write the rows: .jsonl (as they are), .csv or .parquet"
     )
-    parser.add_argument(
+    common.add_figure_arguments(
+        parser,
+        "draw the gap against the parameter that was swept, median and range over seeds",
         "--plot",
-        "--figure",
-        metavar="FILE",
-        help="draw the gap against the parameter that was swept, median and range over seeds: "
-        f"{common.FORMATS_HELP}; the table is then that of the figure",
+        also="; the table is then that of the figure",
     )
     parser.add_argument(
         "--against",
         metavar="COLUMN",
         help="the parameter that --plot draws (default: the one with the most values)",
     )
-    common.add_figure_arguments(parser)
     parser.add_argument(
         "--all", action="store_true", help=f"list every row, not only the first {SHOWN}"
     )

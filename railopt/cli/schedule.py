@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-import time
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from railopt.answers.optimum import STARTUP, ScheduleOptimum, best_schedule
 from railopt.base.arrays import check_suffix, check_targets, kind_of, write_atomic
 from railopt.base.errors import BackendError, InputError, NotProved
-from railopt.base.kernels import compiling_s
+from railopt.base.kernels import wall_s
 from railopt.base.units import (
     Quantity,
     duration,
@@ -66,9 +65,9 @@ examples:
   railopt schedule schedule.npz                                 re-check a saved schedule
   railopt schedule matrix.csv --nodes 3 --rails 2 --optimum --chunk 256KiB --limit 1min
 
---optimum: "known" (the best schedule attains a bound that railopt computes from what a server or a
-GPU has to move; it has no certificate for railopt check), "claimed" (optimal on the back-end's
-word), "open".
+--optimum: "known" (the best schedule attains a bound that railopt adds up from what a server or a
+GPU has to move and from start-ups; the certificate holds the former), "claimed" (optimal on the
+back-end's word), "open".
 exit codes of --optimum: 0 known, 2 claimed or open, 3 the back-end is missing or crashed"""
 )
 
@@ -76,7 +75,8 @@ exit codes of --optimum: 0 known, 2 claimed or open, 3 the back-end is missing o
 # the matrix of bytes and its copies, and the schedule twice; FAST has up to n stages per server
 SECONDS_PER_CUBE, BYTES_PER_PAIR, FAST_BYTES_PER_TRIPLE = 2.3e-9, 64, 36
 MUCH_GB = 2.0
-_FILES = ("output", "plan", "cm", "certificate", "stages_certificate")
+_MADE = ("output", "plan", "cm", "stages_certificate")
+_FILES = (*_MADE, "certificate")
 _OPTIMUM = ("backend", "incast", "epoch")
 
 
@@ -108,7 +108,7 @@ IDLE = (
         f"kind order eps startup limit compare optimum {' '.join(common.FABRIC_FLAGS)}",
         beside=[_saved],
     ),
-    common.Idle(f"order eps compare stages {' '.join(_FILES)}", beside=["optimum"]),
+    common.Idle(f"order eps compare stages {' '.join(_MADE)}", beside=["optimum"]),
     common.Idle(" ".join(_OPTIMUM), without=["optimum"]),
     common.Idle("epoch", beside=[_staged_kind]),
     common.Idle("chunk", without=["plan", "optimum"]),
@@ -209,7 +209,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--certificate",
         metavar="FILE.json",
-        help="save the proof that L / (m B2) is the optimum, for railopt check",
+        help="save the proof that L / (m B2) is the optimum, for railopt check; --optimum: that a "
+        "server's or GPU's chunks need as long as is printed",
     )
     parser.add_argument(
         "--stages-certificate",
@@ -280,6 +281,9 @@ def _run_optimum(args: argparse.Namespace) -> int:
         common.print_json(found.as_dict())
     else:
         _print_optimum(found, common.output_of(args))
+    if args.certificate:
+        found.certificate(fabric, chunk).require().save(args.certificate, force=args.force)
+        common.note(f"wrote {args.certificate}")
     if found.found.interrupted:
         return 130
     if found.found.notes:
@@ -292,7 +296,7 @@ def _print_optimum(found: ScheduleOptimum, out: common.Output) -> None:
     bound = bracket.certified_bound or bracket.bound
     out.say(
         f"{found.exchange.demand.sum()} chunks; optimum {bracket.status}, by {bracket.by}; no "
-        f"schedule is faster than {format_time(bound)}"
+        f"schedule is faster than {format_time(bound)}: {_why(found)}"
     )
     rows: list[list[Any]] = []
     if bracket.value is not None:
@@ -312,6 +316,33 @@ def _print_optimum(found: ScheduleOptimum, out: common.Output) -> None:
         for name, kind in found.kinds.items()
     ]
     out.table(["schedule", "stages", "time", "over best %", "synthesis"], rows)
+
+
+def _why(found: ScheduleOptimum) -> str:
+    """The lines that show the bound, in words."""
+    line, startup = found.witness, found.exchange.startup * found.exchange.unit
+    if not line["chunks"]:
+        return "nothing is sent"
+    moves = "sends" if line["side"] == "send" else "receives"
+    who = f"GPU {line['gpu']}" if line["kind"] == "port" else f"server {line['node']}"
+    over = f"{_numbered('NIC', line['nics'])}{' and scale-up' * (line['kind'] == 'port')}"
+    needs = format_time(Fraction(line["needs"]))
+    said = f"{who} {moves} {line['chunks']} chunks over {over}, {needs}"
+    if count := line.get("stages", {}).get("count"):
+        its = line["stages"]
+        said += (
+            f"; server {its['node']} has {len(its['peers'])} peers over "
+            f"{_numbered('NIC', its['nics'])}, {count} stage{'s' * (count > 1)} with "
+            f"{format_time(startup)} start-up"
+        )
+    elif found.exchange.epoch:
+        said += f", in epochs of {format_time(found.exchange.epoch * found.exchange.unit)}"
+        said += f" and with start-ups of {format_time(startup)}" * bool(startup)
+    return said
+
+
+def _numbered(name: str, numbers: list[int]) -> str:
+    return f"{name}{'s' * (len(numbers) != 1)} {' '.join(map(str, numbers))}"
 
 
 def _costs(args: argparse.Namespace) -> list[ScheduleCost]:
@@ -350,11 +381,11 @@ def _links(args: argparse.Namespace, fabric: Fabric) -> LinkTimes:
 
 def _until(limit_s: float | None) -> GoOn:
     """Whether to search on for stages: until the limit; how far it is shows in the heartbeat."""
-    began, over = time.monotonic() - compiling_s(), list[float]()
+    began, over = wall_s(), list[float]()
 
     def go_on(share: float) -> bool:
         stage(f"{share:.0%} of the bytes have a stage")
-        if limit_s is None or time.monotonic() - compiling_s() - began < limit_s:
+        if limit_s is None or wall_s() - began < limit_s:
             return True
         if not over:
             common.note(

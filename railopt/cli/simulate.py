@@ -123,13 +123,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_background_argument(parser)
     common.add_fabric_arguments(parser)
     _add_assumptions(parser)
-    parser.add_argument(
-        "--timeline",
-        "--figure",
-        metavar="FILE",
-        help=f"draw rail by time: {common.FORMATS_HELP}; or .json: trace events for Perfetto",
-    )
-    common.add_figure_arguments(parser)
+    also = "; or .json: trace events for Perfetto"
+    common.add_figure_arguments(parser, "draw rail by time", "--timeline", also=also)
     parser.add_argument(
         "--export", metavar="DIR", help="write the same run for htsim: run.cm and fabric.topo"
     )

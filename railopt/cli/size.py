@@ -86,8 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--experts", metavar="TIME", help="compute per dispatch that an exchange hides behind"
     )
     parser.add_argument("--within", metavar="TIME", help="time that the workload may take")
-    parser.add_argument("--figure", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
-    common.add_figure_arguments(parser)
+    common.add_figure_arguments(parser, "draw it")
     common.add_output_arguments(parser)
 
 

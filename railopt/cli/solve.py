@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from functools import partial
 
 from railopt.base.arrays import check_suffix, check_targets, kind_of
@@ -81,19 +82,19 @@ def run(args: argparse.Namespace) -> int:
 
     check_suffix(args.output, "plan")
     limit_s, backend = float(seconds(parse_time(args.limit or "10s"))), args.backend or "native"
-    fabric, chunks = _problem(args)
+    fabric, left, chunks = _problem(args)
     check_targets(args.output, args.certificate, args.write_model, force=args.force)
     if args.write_model:
-        write_model(fabric, chunks, args.write_model, force=args.force)
+        write_model(left, chunks, args.write_model, force=args.force)
         common.note(f"wrote {args.write_model}")
         if not (args.output or args.certificate):
             return 0
     report = partial(show, backend)
-    outcome = solve(fabric, chunks, limit_s, backend, seed=args.seed or 0, report=report)
+    outcome = solve(left, chunks, limit_s, backend, seed=args.seed or 0, report=report)
     for text in outcome.notes:
         common.note(f"railopt: {text}")
     _print(outcome, chunks, args)
-    _save(outcome, args)
+    _save(outcome, fabric, args)
     if outcome.interrupted:
         return 130
     if backend != "native" and outcome.notes:
@@ -101,9 +102,10 @@ def run(args: argparse.Namespace) -> int:
     return 0 if outcome.optimal else NotProved.exit_code
 
 
-def _save(outcome: Outcome, args: argparse.Namespace) -> None:
+def _save(outcome: Outcome, fabric: Fabric, args: argparse.Namespace) -> None:
     if args.output:
-        outcome.plan.save(args.output, force=args.force)
+        # as of railopt plan: simulate takes the background off the whole fabric
+        replace(outcome.plan, fabric=fabric).save(args.output, force=args.force)
         common.note(f"saved {args.output}")
     if args.certificate:
         for path in outcome.save_certificate(args.certificate, force=args.force):
@@ -133,13 +135,15 @@ def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
         )
 
 
-def _problem(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
-    """The fabric and chunks of a plan file, or of traffic and the fabric options."""
+def _problem(args: argparse.Namespace) -> tuple[Fabric, Fabric, Chunks]:
+    """The fabric, what a background leaves of it, and the chunks: of a plan file, or of traffic and
+    the fabric options.
+    """
     if kind_of(args.traffic) == "plan":
         plan = Plan.read(args.traffic)
-        return plan.fabric, plan.chunks
+        return plan.fabric, plan.fabric, plan.chunks
     fabric = common.fabric_from(args)
     stage("traffic")
     demand = common.demand_from(args.traffic, fabric)
     left = common.left_of(args, fabric, common.background_of(args, fabric))
-    return left, demand.chunks(args.chunk or "1MiB")
+    return fabric, left, demand.chunks(args.chunk or "1MiB")

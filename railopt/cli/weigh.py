@@ -68,13 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
     parser.add_argument("--top-k", type=common.positive, help="experts per token, for .pt and .npy")
     common.add_merge_ranks(parser)
-    parser.add_argument("--figure", metavar="FILE", help=f"draw it: {common.FORMATS_HELP}")
     parser.add_argument(
         "--certificate",
         metavar="DIR",
         help="save all bounds, one per kind, step, layer and direction, for check",
     )
-    common.add_figure_arguments(parser)
+    common.add_figure_arguments(parser, "draw it")
     common.add_output_arguments(parser)
     common.add_fabric_arguments(parser, nic_per_gpu=True)
 

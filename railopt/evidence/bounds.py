@@ -23,6 +23,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -170,7 +171,8 @@ def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
     """
     best, largest = Bound(Fraction(0), 0, "send", {"kind": "average"}), dict[str, Ints]()
     grouped: dict[str, list[Ints]] = {}
-    for side, node, mean, beyond in _by_load(fabric, chunks):
+    for side, node, live, mean in _by_load(fabric, chunks):
+        beyond = Fraction(len(live) - 1, sum(live))  # seconds of a byte on all rails but one
         if mean + beyond * chunks.largest <= best.value:
             continue
         if best.value:  # the largest chunk of each node: few problems come to ask for it
@@ -182,7 +184,7 @@ def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
             sizes = np.sort(grouped[side][node])[::-1]
         else:
             sizes = node_sizes(fabric, chunks, side, node)
-        value, witness = local_bound(sizes, fabric.rates(side)[node].tolist())
+        value, witness = local_bound(sizes, live)
         if value > best.value:
             best = Bound(value, node, side, witness)
     return best
@@ -264,19 +266,18 @@ def _largest(fabric: Fabric, chunks: Chunks, side: str) -> Ints:
     return largest
 
 
-def _by_load(fabric: Fabric, chunks: Chunks) -> list[tuple[str, int, Fraction, Fraction]]:
-    """(side, node, seconds of its bytes on all of its rails, seconds on them of a byte on all but
-    one), the most loaded first.
+def _by_load(fabric: Fabric, chunks: Chunks) -> list[tuple[str, int, list[int], Fraction]]:
+    """(side, node, rates of its living rails, seconds of its bytes on all of them), the most loaded
+    first.
     """
     found = []
-    for side in SIDES:
+    sides = zip(SIDES, (chunks.src, chunks.dst), (fabric.tx, fabric.rx), strict=True)
+    for side, ends, rates in sides:
         loads = np.zeros(fabric.nodes, np.int64)
-        np.add.at(loads, _ends(chunks, side), chunks.size)
-        rates = fabric.rates(side).tolist()
+        np.add.at(loads, ends, chunks.size)
         for node in np.flatnonzero(loads).tolist():
-            live = list(filter(None, rates[node]))
+            live = list(filter(None, rates[node].tolist()))
             if not live:
                 raise Infeasible(ALL_DEAD)
-            mean, beyond = Fraction(int(loads[node]), sum(live)), Fraction(len(live) - 1, sum(live))
-            found.append((side, node, mean, beyond))
-    return sorted(found, key=lambda entry: entry[2], reverse=True)
+            found.append((side, node, live, Fraction(int(loads[node]), sum(live))))
+    return sorted(found, key=itemgetter(3), reverse=True)

@@ -19,7 +19,7 @@ class Status(StrEnum):
     """Of an optimum, never of a single plan.
 
     known        something attains the bound, which has a witness that the checker accepts; of
-                 `schedule --optimum`, a line that railopt computes in whole numbers
+                 `schedule --optimum`, that and start-ups that railopt adds in whole numbers
     claimed      something attains the bound, which rests on a solver's word
     open         the optimum lies somewhere from the bound to the value
     """

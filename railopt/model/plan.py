@@ -89,7 +89,7 @@ class Plan(Value):
                 f"{fabric.nodes} x {fabric.gpus}"
             )
         object.__setattr__(self, "rail", frozen(self.rail, np.int16, "rail", 1))
-        count = len(chunks)
+        count = len(chunks.size)
         if self.stage is not None:
             object.__setattr__(self, "stage", frozen(self.stage, np.int32, "stage", 1))
             if len(self.stage) != count or (count and self.stage.min() < 0):

@@ -22,6 +22,7 @@ from railopt.base.arrays import (
     check_total,
     digest,
     frozen,
+    kind_of,
     read_npy,
     read_npz,
     read_text,
@@ -31,7 +32,7 @@ from railopt.base.arrays import (
     write_atomic,
 )
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.base.units import INT64_MAX, parse_bytes
+from railopt.base.units import INT64_MAX, parse_bytes, quoted
 from railopt.files import formats, tabular
 from railopt.model.chunks import Chunks, check_count
 from railopt.model.fabric import Fabric
@@ -229,6 +230,41 @@ class Traffic(Value):
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+
+def trace_file(text: str) -> tuple[str, str] | None:
+    """(file, options) where the text names a routing trace, alone or with what to take of it, as
+    `"trace.npz:step=3,layer=2"`; None for anything else.  A plain array is a trace if it has more
+    dimensions than a matrix of bytes, or options.
+    """
+    if os.path.exists(text):
+        return (text, "") if _is_trace(text, plain=3) else None
+    path, colon, options = text.rpartition(":")
+    if not colon or not os.path.exists(path):
+        return None
+    if not _is_trace(path, plain=2):
+        raise InputError(
+            f"{printable(path)} is no routing trace: expected nothing behind it, found "
+            f"{quoted(colon + options)}"
+        )
+    return path, options
+
+
+def _is_trace(path: str, plain: int) -> bool:
+    """Whether a file holds routing: railopt's, PyTorch's, or an array of at least `plain`
+    dimensions.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix == ".npy":
+        return read_npy(path).ndim >= plain
+    if suffix != ".npz":
+        return suffix == ".pt"
+    if (kind := kind_of(path)) is not None:
+        return kind == "trace"
+    with archive.opened(path) as members:
+        if "header.json" in members.names or len(members.names) != 1:
+            return False
+        return members.array(members.names[0]).ndim >= plain
 
 
 def _is_numpys(path: str | os.PathLike[str]) -> bool:

@@ -28,10 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from railopt.base import archive
-from railopt.base.arrays import MAX_TOTAL, Floats, Ints, kind_of, read_npy, require_type
+from railopt.base.arrays import MAX_TOTAL, Floats, Ints, require_type
 from railopt.base.dice import Dice, exp, falling, ln
-from railopt.base.errors import InputError, did_you_mean, printable
+from railopt.base.errors import InputError, did_you_mean
 from railopt.base.units import INT64_MAX, parse_bytes, parse_integer, parse_number, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.published import fast_random, fast_zipf, prophet
@@ -50,7 +49,7 @@ from railopt.model.routed import count_gpus as _count
 from railopt.model.routed import within as _share
 from railopt.model.running import PREFIX, running_job
 from railopt.model.tokens import Tokens
-from railopt.model.traffic import Traffic
+from railopt.model.traffic import Traffic, trace_file
 
 _MAX_SHARE = 1 << 61
 
@@ -404,7 +403,7 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
             f"{quoted(text)} is a routing trace: railopt convert makes a file of traffic of it, "
             f"railopt.moe.dispatches_from its dispatches"
         )
-    if is_file(text):
+    if os.path.exists(text):
         return Traffic.read(text, fabric)
     if text.startswith(PREFIX):
         return running_job(text, fabric).traffic
@@ -416,41 +415,3 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
             f"{', '.join(WORKLOADS)}{did_you_mean(text.partition(':')[0], WORKLOADS)}"
         )
     return Traffic.read(text, fabric)
-
-
-def trace_file(text: str) -> tuple[str, str] | None:
-    """(file, options) where the text names a routing trace, alone or with what to take of it, as
-    `"trace.npz:step=3,layer=2"`; None for anything else.  A plain array is a trace if it has more
-    dimensions than a matrix of bytes, or options.
-    """
-    if is_file(text):
-        return (text, "") if _is_trace(text, plain=3) else None
-    path, colon, options = text.rpartition(":")
-    if not colon or not is_file(path):
-        return None
-    if not _is_trace(path, plain=2):
-        raise InputError(
-            f"{printable(path)} is no routing trace: expected nothing behind it, found "
-            f"{quoted(colon + options)}"
-        )
-    return path, options
-
-
-def _is_trace(path: str, plain: int) -> bool:
-    """Whether a file holds routing: railopt's, PyTorch's, or an array of at least `plain`
-    dimensions.
-    """
-    suffix = Path(path).suffix.lower()
-    if suffix == ".npy":
-        return read_npy(path).ndim >= plain
-    if suffix != ".npz":
-        return suffix == ".pt"
-    with archive.opened(path) as members:
-        if "header.json" in members.names or len(members.names) != 1:
-            return kind_of(path) == "trace"
-        return members.array(members.names[0]).ndim >= plain
-
-
-def is_file(text: str) -> bool:
-    """Whether a file has this name; False for what can't be one."""
-    return os.path.exists(text)

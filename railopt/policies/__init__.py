@@ -19,7 +19,7 @@ from railopt.policies import outside
 from railopt.policies.equitable_colouring import equitable
 from railopt.policies.excess import even_excess
 from railopt.policies.fixed import hashed, own_nic, pxn, random, rotate, round_robin
-from railopt.policies.longest_first import lpt, lpt_global, lpt_local
+from railopt.policies.longest_first import lpt, lpt_dealt, lpt_global, lpt_local
 from railopt.policies.spilling import SCALE_UP, spill
 
 __all__ = ["KNOWN", "POLICIES", "Policy", "plan", "policy_code", "policy_named", "policy_names"]
@@ -35,6 +35,7 @@ POLICIES: dict[str, Policy] = {
     "rotate": rotate,
     "lpt": lpt,
     "lpt-local": lpt_local,
+    "lpt-dealt": lpt_dealt,
     "lpt-global": lpt_global,
     "equitable": equitable,
     "even-excess": even_excess,

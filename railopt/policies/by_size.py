@@ -25,7 +25,6 @@ __all__ = [
     "descending",
     "largest_first",
     "largest_in_front",
-    "ranks",
     "sorted_words",
 ]
 
@@ -70,17 +69,6 @@ class WordLayout(NamedTuple):
         group_at = size_at + chunks.largest.bit_length()
         end = group_at + grouped * node_bits
         return cls(chunks.largest, node_bits, index_at, size_at, group_at, end)
-
-
-def ranks(group: Ints, groups: int) -> tuple[Ints, Ints]:
-    """How many elements of the same group precede each one, and how many elements each of the
-    groups 0, 1, ... has.
-    """
-    count = np.bincount(group, minlength=groups)
-    rank = np.empty(len(group), np.int64)
-    first = np.repeat(np.cumsum(count) - count, count)
-    rank[np.argsort(group, kind="stable")] = np.arange(len(group)) - first
-    return rank, count
 
 
 @part

@@ -18,8 +18,9 @@ import numpy as np
 
 from railopt.base.arrays import Array, Ints
 from railopt.base.kernels import PASSES_S, kernel, part
-from railopt.policies.by_size import WordLayout, largest_in_front, ranks, sorted_words
+from railopt.policies.by_size import WordLayout, largest_in_front, sorted_words
 from railopt.policies.common import Columns
+from railopt.policies.rounds import ranks
 
 __all__ = ["Spread", "fits", "lpt", "lpt_global", "lpt_local", "pairs_fit"]
 

@@ -27,11 +27,17 @@ from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.policies.by_size import ranks
 from railopt.policies.colouring import colour, split_counts
 from railopt.policies.common import Columns, check_alive, make_plan, rail_turns
 from railopt.policies.longest_first import lpt_global
-from railopt.policies.rounds import Unfinished, by_pairs, left_over, sparse, whole_rounds
+from railopt.policies.rounds import (
+    Unfinished,
+    by_pairs,
+    left_over,
+    ranks,
+    sparse,
+    whole_rounds,
+)
 
 __all__ = ["equitable"]
 
@@ -45,9 +51,10 @@ def equitable(fabric: Fabric, chunks: Chunks) -> Plan:
     colours = rail_turns(fabric)
     if colours is None:
         return make_plan(fabric, chunks, lpt_global(fabric, chunks).rail.copy(), "equitable")
-    rail = np.empty(len(chunks), np.int16)
-    if len(chunks):
-        _assign(Columns.of(chunks), fabric.nodes, colours, rail)
+    columns = Columns.of(chunks)
+    rail = np.empty(len(columns.size), np.int16)
+    if len(rail):
+        _assign(columns, fabric.nodes, colours, rail)
     return make_plan(fabric, chunks, rail, "equitable")
 
 

@@ -262,8 +262,8 @@ def even_excess(fabric: Fabric, chunks: Chunks) -> Plan:
             "even-excess needs to know the source GPU of each chunk: cut them from a Traffic or "
             "from_units, not from_arrays"
         )
-    rail = np.empty(len(chunks), np.int16)
-    if len(chunks):
+    rail = np.empty(len(chunks.size), np.int16)
+    if len(rail):
         senders = EvenSenders.of(fabric)
         senders.assign(chunks.src, chunks.src_gpu, chunks.dst, chunks.size, rail)
     return make_plan(fabric, chunks, rail, "even-excess")

@@ -1,12 +1,16 @@
-"""Longest processing time first, with three horizons.
+"""Longest processing time first, with three horizons, and once with a guarantee.
 
     lpt          RailS: each sender alone, largest chunk first to its least loaded rail
     lpt-local    still alone, but each sender also spreads what it sends to every single receiver
+    lpt-dealt    lpt-local, but each receiver's largest chunks are dealt in an order of the pair
     lpt-global   with the whole matrix known: the rail that minimises the later of sender and
                  receiver
 
 `lpt` balances what is sent and nothing else: the receivers' rails may differ by a factor N (theorem
-T2). `lpt-local` needs no more information than `lpt` and keeps most of the receivers' balance.
+T2). `lpt-local` needs no more information than `lpt` and keeps most of the receivers' balance, but
+guarantees none: what a node sends to others moves a chunk to any rail.  `lpt-dealt` deals chunks of
+the sender's largest size, of equal chunks all, from rails that are spread over the pairs of a node,
+in turn upwards and downwards.
 
 Each has a fast kernel for equal rails and a plain one for all others (`equal_rails`,
 `unequal_rails`); both follow the same rule, and `Senders` chooses between them for `railopt.plan`
@@ -27,7 +31,7 @@ from railopt.model.plan import Plan
 from railopt.policies import by_size, equal_rails, rounds, unequal_rails
 from railopt.policies.common import Columns, Costs, check_alive, costs, make_plan, rail_turns
 
-__all__ = ["PAIR_WEIGHT", "Senders", "lpt", "lpt_global", "lpt_local"]
+__all__ = ["PAIR_WEIGHT", "Senders", "lpt", "lpt_dealt", "lpt_global", "lpt_local"]
 
 # the best of 1, 2, 4 and 8 on generated MoE traffic (8 to 32 nodes, 64 KiB to 4 MiB)
 PAIR_WEIGHT = 4
@@ -90,7 +94,32 @@ class Senders:
             )
             ends = chunks.src[rows], chunks.dst[rows]
             pairs = rounds.pair_numbers(*ends, costs.tx, nodes)
+            rail[rows] = -1
             kernel(words, rows, pairs, chunks, costs, PAIR_WEIGHT, rail)
+
+    def lpt_dealt(self, chunks: Columns, rail: Rails) -> None:
+        """Fill `rail`, int16 [C]: chunks of the sender's largest size in turn, for every other
+        receiver downwards, from a rail of the pair; then the others, as `lpt_local` does.  Where
+        NICs differ, it is `lpt_local`.
+        """
+        if not self.fabric.is_uniform:
+            self.lpt_local(chunks, rail)
+            return
+        nodes, rails = self.fabric.nodes, self.fabric.rails
+        kernel, costs = unequal_rails.summed(
+            unequal_rails.lpt_local, self.costs, chunks, 1 + PAIR_WEIGHT
+        )
+        largest = rounds.largest_of_each(chunks.src, chunks.size, self.count)
+        rows = np.flatnonzero(chunks.size == largest[chunks.src])
+        pairs = rounds.pair_numbers(chunks.src, chunks.dst, costs.tx, nodes)
+        turn, _ = by_size.ranks(pairs[0][rows], pairs[1])
+        apart = chunks.dst[rows] - chunks.src[rows] - self.costs.first - 1
+        start, downwards = np.divmod(apart % nodes, 2)
+        start = start * rails // (nodes // 2)
+        rail[:] = -1
+        rail[rows] = np.where(downwards, start - 1 - turn, start + turn) % rails
+        words, every = by_size.largest_first(chunks.size), np.arange(len(chunks.size))
+        kernel(words, every, pairs, chunks, costs, PAIR_WEIGHT, rail)
 
 
 def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
@@ -98,21 +127,22 @@ def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
     seed, in random order.
     """
     check_alive(fabric, chunks)
-    rail = np.empty(len(chunks), np.int16)
+    columns = Columns.of(chunks)
+    rail = np.empty(len(columns.size), np.int16)
     if seed is None:
-        Senders.of(fabric).lpt(Columns.of(chunks), rail)
+        Senders.of(fabric).lpt(columns, rail)
     else:
-        _lpt_drawn(fabric, chunks, seed, rail)
+        _lpt_drawn(fabric, columns, seed, rail)
     return make_plan(fabric, chunks, rail, "lpt")
 
 
-def _lpt_drawn(fabric: Fabric, chunks: Chunks, seed: int, rail: Rails) -> None:
+def _lpt_drawn(fabric: Fabric, chunks: Columns, seed: int, rail: Rails) -> None:
     """`lpt` with the chunks and, where they are all alike, each sender's rails in random order."""
     dice = Dice(seed, "lpt")
-    order = dice.permutation(len(chunks))
+    order = dice.permutation(len(rail))
     src, dst, size = (column[order] for column in (chunks.src, chunks.dst, chunks.size))
     shuffled = np.empty_like(rail)
-    Senders.of(fabric).lpt(Columns(src, dst, size, chunks.largest, chunks.total), shuffled)
+    Senders.of(fabric).lpt(chunks._replace(src=src, dst=dst, size=size), shuffled)
     names = [dice.permutation(fabric.rails) for _ in range(fabric.nodes)]
     rail[order] = np.stack(names)[src, shuffled] if fabric.is_uniform else shuffled
 
@@ -120,9 +150,20 @@ def _lpt_drawn(fabric: Fabric, chunks: Chunks, seed: int, rail: Rails) -> None:
 def lpt_local(fabric: Fabric, chunks: Chunks) -> Plan:
     """Each sender alone, and each receiver's share spread over the rails too."""
     check_alive(fabric, chunks)
-    rail = np.empty(len(chunks), np.int16)
-    Senders.of(fabric).lpt_local(Columns.of(chunks), rail)
+    columns = Columns.of(chunks)
+    rail = np.empty(len(columns.size), np.int16)
+    Senders.of(fabric).lpt_local(columns, rail)
     return make_plan(fabric, chunks, rail, "lpt-local")
+
+
+def lpt_dealt(fabric: Fabric, chunks: Chunks) -> Plan:
+    """`lpt-local`, but the chunks of a sender's largest size are dealt to each receiver from a rail
+    of the pair: for three nodes and equal chunks the optimum (T18d).
+    """
+    check_alive(fabric, chunks)
+    rail = np.empty(len(chunks), np.int16)
+    Senders.of(fabric).lpt_dealt(Columns.of(chunks), rail)
+    return make_plan(fabric, chunks, rail, "lpt-dealt")
 
 
 def lpt_global(fabric: Fabric, chunks: Chunks) -> Plan:
@@ -130,9 +171,10 @@ def lpt_global(fabric: Fabric, chunks: Chunks) -> Plan:
     ends.
     """
     check_alive(fabric, chunks)
-    rail, columns = np.empty(len(chunks), np.int16), Columns.of(chunks)
+    columns = Columns.of(chunks)
+    rail = np.empty(len(columns.size), np.int16)
     nodes, rails = fabric.nodes, fabric.rails
-    if len(chunks) and fabric.is_uniform and equal_rails.pairs_fit(columns, nodes, rails):
+    if len(rail) and fabric.is_uniform and equal_rails.pairs_fit(columns, nodes, rails):
         equal_rails.lpt_global(columns, nodes, rails, rail)
     else:
         kernel, paid = unequal_rails.summed(unequal_rails.lpt_global, costs(fabric), columns, 2)

@@ -1,9 +1,9 @@
 """A planner for the training loop: one node plans what it sends again and again, with buffers that
 it keeps.
 
-MoE traffic changes with every layer and iteration.  `lpt`, `lpt-local`, `even-excess`, `own-nic`
-and `rotate` (`NODE_POLICIES`) need nothing but the node's own row, and `Planner` cuts that row into
-chunks and puts them on rails in a few tens of microseconds; `spill` takes the whole matrix, which
+MoE traffic changes with every layer and iteration.  The policies `NODE_POLICIES` need nothing but
+the node's own row, and `Planner` cuts that row into chunks and puts them on rails in a few tens of
+microseconds; `spill` takes the whole matrix, which
 every rank has after the exchange of counts.  The result is that of `railopt.plan` on the whole
 matrix, restricted to the node's chunks, except with `fast`.
 """
@@ -50,6 +50,11 @@ def _lpt_local(fabric: Fabric, node: int | None) -> Rule:
     return lambda cut, largest, rail: senders.lpt_local(_columns(cut, largest), rail)
 
 
+def _lpt_dealt(fabric: Fabric, node: int | None) -> Rule:
+    senders = Senders.of(fabric, node)
+    return lambda cut, largest, rail: senders.lpt_dealt(_columns(cut, largest), rail)
+
+
 def _even_excess(fabric: Fabric, node: int | None) -> Rule:
     senders = EvenSenders.of(fabric, node)
     return lambda cut, _, rail: senders.assign(cut.sender, cut.src_gpu, cut.dst, cut.size, rail)
@@ -82,6 +87,7 @@ def _columns(cut: Cut, largest: int) -> Columns:
 _RULES = {
     "lpt": _lpt,
     "lpt-local": _lpt_local,
+    "lpt-dealt": _lpt_dealt,
     "even-excess": _even_excess,
     "own-nic": _own_nic,
     "rotate": _rotate,

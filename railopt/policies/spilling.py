@@ -43,8 +43,8 @@ def spill(fabric: Fabric, chunks: Chunks, *, scale_up: str = "beside") -> Plan:
     check_alive(fabric, chunks)
     if scale_up not in SCALE_UP:
         raise InputError(f"scale_up {scale_up!r}: expected {' or '.join(SCALE_UP)}")
-    rail = np.empty(len(chunks), np.int16)
-    if len(chunks):
+    rail = np.empty(len(chunks.size), np.int16)
+    if len(rail):
         begun = _begun(fabric, chunks, rail)
         start = rail
         rail = _best(fabric, chunks, *begun, start)

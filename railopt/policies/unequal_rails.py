@@ -82,6 +82,7 @@ def lpt_local(
 ) -> None:
     """As `lpt`, but what this sender puts on a rail for this receiver, the chunk itself included,
     counts `weight` times more there; `words` sorts the chunks `rows`, whose `pairs` are numbered.
+    A chunk whose `rail` is not -1 stays there.
 
     Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not gang up on
     one rail.
@@ -118,6 +119,8 @@ def lpt_local(
                 better &= min(out_cost[n], in_cost[n]) > 0
                 best = n if better else best
                 lowest = score if better else lowest
+            given = rail[chunk[i]]
+            best = given if given >= 0 else best
             rail[chunk[i]] = best
             time = s * max(out_cost[best], in_cost[best])
             out[best] += time

@@ -47,6 +47,7 @@ LOOKS = {
     "rotate": Look("#a5a5ff", "p"),
     "lpt": Look("#d55e00", "o"),
     "lpt-local": Look("#0072b2", "s"),
+    "lpt-dealt": Look("#000078", "H"),
     "lpt-global": Look("#962d78", "D"),
     "equitable": Look("#009e73", "^"),
     "even-excess": Look("#a569ff", "h"),

@@ -27,11 +27,11 @@ import numpy.typing as npt
 from railopt.base.arrays import Ints, frozen
 from railopt.base.errors import Infeasible, InputError, NotProved
 from railopt.base.extras import need
+from railopt.base.units import time_limit
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import Certificate
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.solver.local.deadline import time_limit
 from railopt.solver.simplex import LinearProgram, guess, optimum
 
 Cell = tuple[int, int, int]  # side (0 sends), node, class of rails

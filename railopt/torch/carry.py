@@ -192,5 +192,7 @@ class WayCarrier:
                 part = out[to].narrow(0, sent[to], number)
                 calls.append(dist.P2POp(dist.isend, part, ranks[to], group))
                 sent[to] += number
+            # a wait of NCCL with a limit has the host wait too
+            limit = [self._limit] if self._gloo[step.within] else []
             for work in dist.batch_isend_irecv(calls) if calls else []:
-                work.wait(self._limit)
+                work.wait(*limit)

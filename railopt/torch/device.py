@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from railopt.base.errors import BackendError, printable
+from railopt.base.errors import BackendError, InputError, printable
 from railopt.cuda.planner import POLICIES, unplanned
 from railopt.cuda.routing import PieceTable, RouteKernels, TableOffsets
 from railopt.cuda.rows import RowMover, RowsAt
@@ -24,13 +24,13 @@ __all__ = ["DeviceRouter", "DeviceRows", "PlannedBuffer", "device_router"]
 
 def device_router(router: Router, group: Any, device: str | None) -> DeviceRouter | None:
     """A rank's routes on the GPU; None where its tensors are elsewhere, the policy has no kernel
-    for the fabric, or CUDA for Python is missing.
+    for the fabric or no room for its size, or CUDA for Python is missing.
     """
     if device != "cuda" or router.policy not in POLICIES or unplanned(router.policy, router.fabric):
         return None
     try:
         return DeviceRouter(router, group, f"cuda:{torch.cuda.current_device()}")
-    except BackendError:
+    except (BackendError, InputError):
         return None
 
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 
 from railopt.base.errors import BackendError, InputError, printable
@@ -47,11 +48,21 @@ def everyone(group: Any, limit_s: float, use: str = "counts") -> Any:
             "before a RailAllToAll is made"
         )
     group = dist.group.WORLD if group is None else group
-    ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
+    ranks, backend = dist.get_process_group_ranks(group), _one_backend(dist.get_backend(group))
     key = (*ranks, backend, limit_s, use)
     if not _all_have(group, _found(key), limit_s):
         SHARED[key] = _new(ranks, backend, limit_s, by_all=_is_world(ranks))
     return SHARED[key]
+
+
+def _one_backend(backend: str) -> str:
+    """The one that carries rows, where a group has one per device ("cpu:gloo,cuda:nccl") or was
+    made without a name ("undefined"): NCCL where there is a GPU, else gloo.
+    """
+    if ":" not in backend and backend != "undefined":
+        return backend
+    on_gpu = torch.cuda.is_available() and (backend == "undefined" or "cuda:nccl" in backend)
+    return "nccl" if on_gpu else "gloo"
 
 
 def _all_have(group: Any, found: Any, limit_s: float) -> bool:

@@ -33,6 +33,7 @@ from railopt.model.fabric import Fabric
 from railopt.moe.placement.placement import Placement
 from railopt.torch import agree
 from railopt.torch.all_to_all import RailAllToAll
+from railopt.torch.autograd import into
 from railopt.torch.copies import Copies
 from railopt.torch.dispatcher import TokenDispatcher, as_copies
 from railopt.torch.groups import everyone, made
@@ -44,8 +45,8 @@ __all__ = ["ExpertLayer", "Hidden"]
 
 
 class Hidden(NamedTuple):
-    """Seconds of Trans or Agg since a layer was made: what they took, and what of it a call had to
-    wait for.
+    """Seconds of Trans or Agg since a layer was made: what they took, ranks that were late
+    included, and what of it a call had to wait for.
     """
 
     took_s: float = 0.0
@@ -66,7 +67,8 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
     stages       exchange 2 goes in stages, so that no NIC receives from two at once: True, or a
                  kind of `railopt schedule`; see `RailAllToAll.stages`
     record       a trace file for `railopt place`, which `save_trace` writes
-    options      group, groups, limit_s, agree_first and capacity of `TokenDispatcher`
+    options      group, groups, limit_s, agree_first and capacity of `TokenDispatcher`; copies go
+                 through groups of their own, made of the same ranks
 
     `trans` and `agg` say how long copies took, and how much of that was hidden.
     """
@@ -150,7 +152,7 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         self.sum_gradients()
         self.trans = self._waited(self._sent, self.trans)
         copies = as_copies(placement)
-        found = "" if isinstance(copies, Copies) else "a layer with copies needs a placement"
+        found = "a layer with copies needs a placement" if copies is None else ""
         self.dispatcher.place(copies, found)
         self._arrange()
 
@@ -171,9 +173,11 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
             rows = self._parcels.packed({e: list(m.parameters()) for e, m in self._homes.items()})
         self._sent.append((self._submit(rows, back=False), self._take_parameters))
 
-    def save_trace(self) -> None:
-        """Write the routing that was seen, at rank 0; every rank calls this."""
-        self._recorder.save(self.dispatcher.rails.groups.all)
+    def save_trace(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Write the routing that was seen since the last time, at rank 0, to `record` or to another
+        file; every rank calls this.
+        """
+        self._recorder.save(self.dispatcher.rails.groups.all, path)
 
     def recorded_once(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """For `torch.utils.checkpoint.checkpoint(..., use_reentrant=False, context_fn=this)`: what
@@ -232,6 +236,9 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
         holds = copies.placement.holds[copies.layer]
         self._parcels = Parcels(self.home, holds, self.dispatcher.rails.rank, self._like)
         self._copied = bool(self._parcels.counts.any())
+        # planned once: the same rows go there, and back, until the next placement
+        counts = self._parcels.counts, self._parcels.counts.T.copy()
+        self._ways = [self._rails.route(agree.Offer.none(), each).way for each in counts]
         self._was = self.here.dtype, self.here.device
         self.send_parameters()
 
@@ -278,26 +285,26 @@ class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
 
     def _submit(self, rows: Any, *, back: bool) -> Future[Any]:
         """Rows to where parcels go, by the thread: (what arrives, seconds)."""
-        counts = self._parcels.counts.T.copy() if back else self._parcels.counts
+        counts = self._parcels.counts.T if back else self._parcels.counts
         out = rows.new_empty((int(counts[:, self._rails.rank].sum()), rows.shape[1]))
+        carrier, way = self._rails.carrier, self._ways[back]
         packed = torch.cuda.current_stream().record_event() if rows.is_cuda else None
 
         def work() -> tuple[Any, float]:
             begin = time.perf_counter()
-            splits = counts[:, self._rails.rank].tolist(), counts[self._rails.rank].tolist()
             if packed is None:
-                self._rails.all_to_all_single(out, rows, *splits, counts=counts)
+                into(carrier, way, rows, out)
                 return out, time.perf_counter() - begin
             # on a stream of its own: else rows of tokens and of copies wait for each other, on two
             # ranks the other way round
             with torch.cuda.device(rows.device), torch.cuda.stream(self._beside(rows.device)):
                 torch.cuda.current_stream().wait_event(packed)
-                self._rails.all_to_all_single(out, rows, *splits, counts=counts)
+                into(carrier, way, rows, out)
                 torch.cuda.current_stream().synchronize()
             return out, time.perf_counter() - begin
 
         # layers have the same groups, and so one thread: what two carry at once would be mixed up
-        return self._rails.carrier.worker.submit(work)
+        return carrier.worker.submit(work)
 
     def _beside(self, device: Any) -> Any:
         """The stream of the thread."""

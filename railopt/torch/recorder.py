@@ -42,13 +42,9 @@ class Recorder:
         """Why nothing can be recorded, in words; "" if it can.  The file is rank 0's."""
         if self.path is None:
             return ""
-        if not isinstance(self.path, str | os.PathLike):
-            return f"record is of type {type(self.path).__name__}: expected the name of a file"
         if self.experts > MOST:
             return f"{self.experts} experts: at most {MOST} can be recorded"
-        if rank == 0 and Path(self.path).exists():
-            return f"{printable(self.path)} exists: give the trace another name"
-        return ""
+        return _unwritable(self.path) if rank == 0 or not _is_name(self.path) else ""
 
     def add(self, idx: Any, width: int) -> None:
         """The choices [T, K] of one call with tokens so wide; a copy to the host is not waited
@@ -67,8 +63,10 @@ class Recorder:
         finally:
             self._paused = False
 
-    def save(self, group: Any) -> None:
-        """Write what all ranks of a group have seen; every rank calls this."""
+    def save(self, group: Any, path: Any = None) -> None:
+        """Write what all ranks of a group have seen since the last time, to another file than
+        `path` of the recorder if so; every rank calls this.
+        """
         if self.path is None:
             raise InputError("nothing was recorded: give the layer a file, record=")
         if torch.cuda.is_available():
@@ -77,10 +75,11 @@ class Recorder:
         shape = gathered(group, np.array([len(self._calls), top_k]))
         problem = ""
         if shape.min() < 1 or (shape != shape[0]).any():
-            calls, choices = (sorted(set(column)) for column in shape.T.tolist())
+            other = int(np.argmax((shape != shape[0]).any(axis=1)))
+            (first, top), (calls, choices) = shape[0].tolist(), shape[other].tolist()
             problem = (
-                f"ranks have recorded {calls} calls of {choices} choices: expected as many "
-                f"everywhere, at least 1"
+                f"rank {other} has recorded {calls} calls of {choices} choices, rank 0 {first} of "
+                f"{top}: expected as many everywhere, at least 1"
             )
         agree.same(group, "", problem)
         tokens = gathered(group, np.array([len(call) for call in self._calls]))  # [R, calls]
@@ -89,21 +88,34 @@ class Recorder:
             row[: len(call), : call.shape[1]] = call.numpy()
         every = _at_first(group, own)
         if every is not None:
-            problem = self._written(every)
+            problem = self._written(every, self.path if path is None else path)
         agree.same(group, "", problem)
         self._calls.clear()
 
-    def _written(self, choices: Ints) -> str:
+    def _written(self, choices: Ints, path: Any) -> str:
         """Write choices [rank, call, token, top_k]; what is wrong, "" if nothing."""
         # readers take an expert for three matrices [model_dim, ffn]
         ffn = max(1, round(self._size / (3 * max(1, self._width))))
+        if problem := _unwritable(path):
+            return problem
         try:
             trace = _trace(choices.swapaxes(0, 1)[:, None], self.experts)
             known: dict[str, Any] = {"model_dim": self._width, "meta": {"model": {"ffn": ffn}}}
-            replace(trace, **known).save(str(self.path))
+            replace(trace, **known).save(str(path))
         except (RailoptError, OSError) as error:
             return str(error)
         return ""
+
+
+def _is_name(path: Any) -> bool:
+    return isinstance(path, str | os.PathLike)
+
+
+def _unwritable(path: Any) -> str:
+    """Why a trace can't be written there, in words; "" if it may."""
+    if not _is_name(path):
+        return f"record is of type {type(path).__name__}: expected the name of a file"
+    return f"{printable(path)} exists: give the trace another name" if Path(path).exists() else ""
 
 
 def _trace(choices: Ints, experts: int) -> Trace:

@@ -1,9 +1,10 @@
 """`torch.distributed.all_to_all_single` along planned rails, for code that can't be changed.
 
 A process group that plans by its name alone would be a subclass of `dist.ProcessGroup`, registered
-with `register_backend`.  That carries `all_to_all_single`, but `all_gather_into_tensor` and
-`reduce_scatter_tensor` then fail ("No backend type associated with device type cpu").  So the
-public function is replaced, for as long as a `with` lasts.
+with `register_backend`.  To pass on what it does not plan it has to register gloo or NCCL on
+itself, for which PyTorch has private methods alone (`_register_backend`); without them
+`all_gather_into_tensor` fails ("No backend type associated with device type cpu").  So the public
+function is replaced, for as long as a `with` lasts.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from railopt.solver.coupled import (
     nodes,
     resplit_kernels,
     search,
-    steps,
+    solve,
 )
 from railopt.solver.coupled.race import Race
 from railopt.solver.coupled.solve import run_race
@@ -49,13 +49,13 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 # step -> (where it is called from, its name, what stands in for it)
 STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "fluid bound": (steps, "_fluid", _nothing),
-    "whole chunks": (steps, "_chunk_sums", _nothing),
-    "restarts": (steps, "_restart", _nothing),
-    "re-split": (steps, "_even_out", _nothing),
-    "exact nodes": (steps, "_nodes", _nothing),
-    "anchored": (steps, "_anchored", _nothing),
-    "joint": (steps, "_joint", _nothing),
+    "fluid bound": (solve, "_fluid", _nothing),
+    "whole chunks": (solve, "_chunk_sums", _nothing),
+    "restarts": (solve, "_restart", _nothing),
+    "re-split": (solve, "_even_out", _nothing),
+    "exact nodes": (solve, "_nodes", _nothing),
+    "anchored": (solve, "_anchored", _nothing),
+    "joint": (solve, "_joint", _nothing),
 }
 
 
@@ -63,7 +63,7 @@ STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 ALONE: dict[str, tuple[Any, ...]] = {
     "whole chunks": (chunk_sums,),
     "re-split": (resplit_kernels, search.even_out),
-    "exact nodes": (nodes, steps._critical),
+    "exact nodes": (nodes, solve._critical),
     "anchored": (search.anchor,),
     "joint": (joint,),
 }

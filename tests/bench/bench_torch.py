@@ -85,7 +85,7 @@ def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
     rails.fabric, rails._router = fabric, Router(fabric, RANK, policy)
     rails._device, rails._made, rails._alone, rails._all = "cpu", "", True, "all"
     rails.agree_first, rails.limit_s, rails.on_device = True, None, None
-    rails._stages = False
+    rails.stages(False)
     groups = Groups("node", "rail", "all")
     rails._circle = circle.Circle(groups, rails._router, None, trusts=False)
     told = told_by_others(fabric, policy, matrix)

@@ -31,6 +31,7 @@ def start(path: Path, folder: Path, workers: int = 1) -> subprocess.Popen[bytes]
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        env={**os.environ, "RAILOPT_COMPILE": "auto"},  # so little work in so many processes
     )
 
 

@@ -58,9 +58,6 @@ def witness_term(witness: Record, sizes: Sequence[int], rooms: Sequence[int]) ->
     if kind == "dual":
         weights = sorted(((z // unit, weight) for z, weight in witness["weights"]), reverse=True)
         return f"(Dual {pairs(weights)}%N)"
-    if kind == "subset":
-        below = [witness["from"] - 1] * len(rooms)
-        return f"(Subset {witness_term(witness['base'], sizes, below)})"
     return {"average": "Average", "cover": "Cover"}[kind]
 
 

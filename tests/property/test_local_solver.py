@@ -192,7 +192,7 @@ def medium_instances() -> list[tuple[str, list[int], int]]:
         for sizes, rails in zip(uniform, (4, 8, 8, 4), strict=True)
     ] + [
         ("dual", [6, 6, 6, 4, 4], 2),
-        ("subset", [9, 9, 9, 2], 2),
+        ("sums", [9, 9, 9, 2], 2),
         ("perfect", list(range(40, 0, -1)), 4),
     ]
 

@@ -125,9 +125,10 @@ def everywhere() -> Copies:
 ROOM: dict[str, Any] = {"limit_s": WAIT_S, "capacity": (64, 128 * RANKS)}
 
 
-def captured(placed: bool) -> float:
+def captured(placed: bool, stages: bool | str) -> float:
     placement = everywhere() if placed else None
     dispatcher = TokenDispatcher(FABRIC, EXPERTS, placement=placement, **ROOM)
+    dispatcher.rails.stages(stages)
     x, idx, weights = tokens()
 
     def step() -> tuple[Any, Any, Any]:
@@ -140,9 +141,13 @@ def captured(placed: bool) -> float:
     return apart
 
 
-@pytest.mark.parametrize("placed", [False, True], ids=["in order", "with copies"])
-def test_forward_and_backward_in_a_graph(placed: bool) -> None:
-    assert run(RANKS, captured, placed, backend="nccl") == [0.0] * RANKS
+@pytest.mark.parametrize(
+    ("placed", "stages"),
+    [(False, False), (True, False), (False, True), (True, "compact")],
+    ids=["in order", "with copies", "in turn", "with copies in stages"],
+)
+def test_forward_and_backward_in_a_graph(placed: bool, stages: bool | str) -> None:
+    assert run(RANKS, captured, placed, stages, backend="nccl") == [0.0] * RANKS
 
 
 def captured_layer() -> tuple[float, str]:

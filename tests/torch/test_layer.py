@@ -399,12 +399,16 @@ def recorded(path: str, whole: bool) -> None:
             layer(x, idx.abs() if whole else idx, weights)
         if not whole:  # a call with fewer choices per token
             layer(x, idx[:, :1], weights[:, :1])
-    layer.save_trace()
+        layer.save_trace()
+        layer(x, idx, weights)
+    assert "exists: give the trace another name" in said(layer.save_trace)
+    layer.save_trace(f"{path}-later.npz")
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_trace_that_place_reads(tmp_path: Path, whole: bool) -> None:
     run(RANKS, recorded, str(tmp_path / "seen.npz"), whole)
+    assert len(Trace.read(tmp_path / "seen.npz-later.npz").counts) == 1
     trace = Trace.read(tmp_path / "seen.npz")
     assert (trace.top_k, trace.ranks, trace.experts) == (TOP_K, RANKS, EXPERTS)
     assert (trace.choices.size > 0) == whole

@@ -91,9 +91,11 @@ def run(ranks: int, job: Callable[..., Any], *arguments: Any, backend: str = BAC
     return [value for _, value in outcomes]
 
 
-def outcomes_of(ranks: int, job: Callable[..., Any], *arguments: Any) -> list[Outcome]:
+def outcomes_of(
+    ranks: int, job: Callable[..., Any], *arguments: Any, backend: str = BACKEND
+) -> list[Outcome]:
     """The same in a world of its own, whatever becomes of it."""
-    world = World(ranks)
+    world = World(ranks, backend)
     try:
         return world.outcomes(job, *arguments)
     finally:
@@ -121,7 +123,7 @@ def _on_one_gpu(rank: int) -> None:
 def _live(rank: int, ranks: int, store: str, end: Any, backend: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    if backend == "nccl":
+    if "nccl" in backend:
         _on_one_gpu(rank)
     dist.init_process_group(
         backend,

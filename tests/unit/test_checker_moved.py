@@ -133,34 +133,6 @@ def test_a_solvers_word_is_no_proof() -> None:
     assert (verdict.ok, verdict.optimal, verdict.optimum) == (True, False, "claimed")
 
 
-def every(bound: int) -> Record:
-    """Units of 3 and 5 bytes within 2.5 s (5 bytes a NIC): one of them moves, prices show 3 of 8
-    less 5.
-    """
-    chunks = Chunks.from_units(FABRIC, src_gpu=[0, 0], dst=[1, 1], size=[3, 5])
-    made = Plan(FABRIC, chunks, np.array([1, 0], np.int16))
-    witness = {**PRICES, "kind": "every", "send": PRICES["recv"]}
-    return Certificate.moved(made, Fraction(5, 2), bound, witness).as_dict()
-
-
-def test_every_way_shows_what_whole_units_move() -> None:
-    assert kernel.check_certificate(every(3)).optimal
-    assert kernel.check_certificate(every(2)).ok
-    assert not kernel.check_certificate(every(4)).ok
-    tight = every(5)
-    tight["assignment"], tight["claim"]["value"] = [0, 1], "5"
-    tight["problem"]["time"] = "9/4"  # 4.5 bytes a NIC: 5 bytes fit nowhere, so nothing is wrong
-    assert not kernel.check_certificate(tight).ok
-    for price in ([[1, 0], [0, 0]], [[5, 2], [0, 1]]):
-        record = every(3)
-        record["witness"]["send"] = price
-        assert kernel.check_certificate(record).optimal
-        record["claim"].update(bound="4", optimal=False, optimum="open")
-        assert not kernel.check_certificate(record).ok
-    refused = kernel.check_certificate(every(3), work=40)
-    assert "refused" in refused.message
-
-
 ODD = Inside(np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 0, 1, 0]], np.bool_))
 
 
@@ -270,9 +242,9 @@ def places(node: Any) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [even(), every(3)], ids=["moved", "every"])
-def test_whatever_stands_in_a_certificate_it_gets_a_verdict(start: Record) -> None:
+def test_whatever_stands_in_a_certificate_it_gets_a_verdict() -> None:
     """Every value in turn replaced by odd ones, or left out."""
+    start = even()
     count = len(places(start))
     for place in range(count):
         for odd in (*ODD_VALUES, "left out"):
@@ -317,19 +289,3 @@ def test_arrays_of_a_plan_file_that_do_not_fit_are_rejected(
         verdict = kernel.check(path)
         assert not verdict.ok, name
         assert verdict.message
-
-
-@pytest.mark.slow
-def test_a_search_too_deep_or_too_long_is_refused() -> None:
-    count = 3000
-    for size, words in ((1, "nested too deep"), (10**6, "more than")):
-        chunks = Chunks.from_units(
-            FABRIC, src_gpu=np.arange(count) % 2, dst=np.ones(count, int), size=[size] * count
-        )
-        made = Plan(FABRIC, chunks, np.array(chunks.src_gpu % 2, np.int16))
-        witness = {**PRICES, "kind": "every", "send": PRICES["recv"]}
-        record = Certificate.moved(made, made.makespan, 0, witness).as_dict()
-        record["claim"].update(bound="1", optimal=False, optimum="open")
-        verdict = kernel.check_certificate(record, work=10**9 if size == 1 else 10**4)
-        assert not verdict.ok
-        assert words in verdict.message

@@ -24,8 +24,7 @@ from railopt.base.errors import InputError, printable, say
 from railopt.base.units import format_bytes, parse_bytes, parse_integer, parse_options, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.routed import count_gpus
-from railopt.model.traffic import Traffic
-from railopt.model.workloads import trace_file
+from railopt.model.traffic import Traffic, trace_file
 from railopt.moe.placement.files import read_location
 from railopt.moe.placement.placement import Placement
 from railopt.moe.presets import preset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from railopt.base.errors import InputError, did_you_mean
 from railopt.base.units import parse_integer, quoted
 from railopt.model.fabric import MAX_GPUS, Fabric
 from railopt.model.routed import Routed
-from railopt.model.workloads import ROUTED, WORKLOADS, is_file, workload
+from railopt.model.workloads import ROUTED, WORKLOADS, workload
 from railopt.moe.routing.files import read_trace
 from railopt.moe.routing.trace import Trace
 
@@ -30,7 +31,7 @@ def trace_from(
     a file wins where both exist.
     """
     name = text.partition(":")[0]
-    if is_file(text) or name not in WORKLOADS:
+    if os.path.exists(text) or name not in WORKLOADS:
         return read_trace(
             text, ranks=ranks, top_k=top_k, usual_top_k=usual_top_k, routed_experts=routed_experts
         )

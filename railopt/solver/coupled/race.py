@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Rails, by_key
+from railopt.base.kernels import wall_s
 from railopt.evidence.bounds import Bound, Witness, average, node_sizes
 from railopt.evidence.bracket import Bracket, Status
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import SIDES
 from railopt.policies.common import make_plan
-from railopt.solver.local.deadline import Deadline, Now, wall_s
+from railopt.solver.local.deadline import Deadline, Now
 from railopt.solver.outcome import INTERRUPTED, Outcome
 
 if TYPE_CHECKING:

@@ -1,29 +1,59 @@
-"""The coupled problem: all senders and receivers at once.
+"""The coupled problem: all senders and receivers at once, in steps of railopt's own or by one
+foreign back-end (`ask.py`).
 
-The steps are those of `steps.py`, or one foreign back-end (`ask.py`); both are imported only once
-an interrupt can no longer lose what is known.
+Value and bound approach each other by rising cost, and the race ends as soon as they meet:
+
+    1  the closed-form bounds of all nodes, which the race begins with; lpt-global, repaired by a
+       short search aimed at the bound
+    2  the fluid bound where NICs differ, also in whole chunks; rails that share their chunks anew
+       to the last byte; short searches from several starts
+    3  exact local optima of the critical nodes: better bounds, and rails around which the other
+       nodes are arranged
+    4  what the tightest senders and receivers rule out together
+    5  3 with more time and searches from new starts, until the time is up
+
+Every bound has a witness that the checker re-checks, unless that is too much work for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from railopt.base.arrays import require_type, whole_number
-from railopt.base.errors import InputError
+from railopt.base.arrays import Bools, Ints, Rails, require_type, whole_number
+from railopt.base.errors import InputError, NotProved
+from railopt.base.extras import installed, missing
 from railopt.base.kernels import compile_mode
-from railopt.base.units import INT64_MAX, parse_number, quoted
-from railopt.evidence.bounds import lower_bound
+from railopt.base.units import INT64_MAX, parse_number, quoted, time_limit
+from railopt.checker import WORK
+from railopt.evidence.bounds import Witness, lower_bound
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.plan import Plan
+from railopt.model.plan import SIDES, Plan
 from railopt.policies.common import check_alive
+from railopt.policies.longest_first import lpt_global
+from railopt.solver.coupled import ask, nodes
 from railopt.solver.coupled.race import Progress, Race
-from railopt.solver.local.deadline import time_limit
+from railopt.solver.coupled.search import SIDE, anchor, construct, even_out, improve
+from railopt.solver.local.steps import failure
 from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
+
+FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
+SHORT_ROUNDS = 8  # new starts before exact methods: many short walks find more than a long one
+ROUNDS = 400  # of re-splits at a time, 0.1 ms each
+LEAST_STEPS = 16  # of a walk, however little time is left
+LOCAL_S = 2.0  # the most that one node's exact optimum may take at first
+CHUNK_SUMS = 0.1  # share of the time for the fluid bound in whole chunks
+# what several sides rule out: after this share of the time, with so many steps of the checker for
+# each of so many sets of them
+JOINT, JOINT_LAST = ((0.01, 250_000, 100), (0.1, 5_000_000, 4)), (WORK, 100)
+FEW_CHUNKS = 16  # for so few, all that the checker may spend, in the last step
+MOST_JOINT = 60_000  # chunks x rails of which several sides are looked at together
 
 
 def solve(
@@ -87,13 +117,10 @@ def run_race(race: Race, backend: str = "native", start: Plan | None = None) -> 
             raise InputError("the plan to start from is of another fabric or other chunks")
         race.offer(start.rail, start.makespan, start.policy)
     with race.running():
-        from railopt.solver.coupled import ask, steps
-
-        race.began = race.clock()  # imports, of numba for one, are not part of the limit
         if not race.bound:
-            steps.guarded(race, _closed_form)
+            guarded(race, _closed_form)
         if backend == "native":
-            steps.native(race)
+            native(race)
         else:
             ask.foreign(race, backend)
     return race.outcome()
@@ -102,3 +129,202 @@ def run_race(race: Race, backend: str = "native", start: Plan | None = None) -> 
 def _closed_form(race: Race) -> None:
     """The best closed-form bound of all nodes, which every back-end begins with."""
     race.lift_closed(lower_bound(race.fabric, race.chunks))
+
+
+def native(race: Race) -> None:
+    """All steps, until the race is over."""
+    attempt(race, _start)
+    if not race.over:
+        _go_on(race)
+
+
+def attempt(race: Race, step: Callable[..., None], *args: Any) -> None:
+    """A step, unless the race is over."""
+    if not race.over:
+        guarded(race, step, *args)
+
+
+def guarded(race: Race, step: Callable[..., None], *args: Any) -> None:
+    """A step; if it fails, for whatever reason, a note says so and what the others found stays."""
+    try:
+        step(race, *args)
+    except Exception as error:
+        race.note(failure(step.__name__, error))
+
+
+def _go_on(race: Race) -> None:
+    """Steps 2 to 5."""
+    attempt(race, _fluid)
+    attempt(race, _chunk_sums)
+    rounds = itertools.count(1)
+    for _ in range(SHORT_ROUNDS):
+        attempt(race, _restart, next(rounds))
+        attempt(race, _even_out)
+    attempt(race, _nodes, LOCAL_S)
+    for share, steps, sets in JOINT:
+        while not race.over and race.time_s < share * race.limit_s:
+            attempt(race, _restart, next(rounds))
+        guarded(race, _joint, steps, sets)  # even where value and an unchecked bound have met
+    if len(race.chunks) <= FEW_CHUNKS:
+        guarded(race, _joint, *JOINT_LAST)
+    if not race.over and not installed("ortools"):
+        race.note(missing("ortools", "what is left of the gap (linear programs)"))
+    for turn in itertools.count(1):
+        if race.over:
+            return
+        attempt(race, _nodes, LOCAL_S * 2 ** min(turn, 20))
+        for _ in range(SHORT_ROUNDS):
+            attempt(race, _restart, next(rounds))
+
+
+def _start(race: Race) -> None:
+    """lpt-global, and repaired towards the bound."""
+    cells = race.cells
+    plan = lpt_global(cells.fabric, cells.chunks)
+    race.offer(plan.rail, cells.value(cells.loads(plan.rail)), "lpt-global")
+    if not race.over:
+        _search(race, FIRST_STEPS, plan.rail, "lpt-global and search")
+
+
+def _fluid(race: Race) -> None:
+    """The fluid bound, which is better only where NICs differ."""
+    if race.fabric.is_uniform or not installed("ortools"):
+        return
+    from railopt.solver.fluid import fluid_bound
+
+    race.tell("fluid bound")
+    try:
+        bound, witness = fluid_bound(race.fabric, race.chunks, limit_s=max(0.1, race.left_s))
+    except NotProved:
+        return
+    race.lift(bound, witness, "fluid")
+
+
+def _chunk_sums(race: Race) -> None:
+    """The fluid bound in whole chunks, which is better only where NICs differ."""
+    if race.fabric.is_uniform or not installed("ortools"):
+        return
+    from railopt.solver.coupled import chunk_sums
+
+    race.tell("whole chunks")
+    deadline = race.deadline.within(CHUNK_SUMS * race.limit_s)
+    found = chunk_sums.last_refuted(race.cells, race.bound, race.value, deadline)
+    if found is not None:
+        race.lift(*found, "whole chunks")
+
+
+def _search(race: Race, steps: int, start: Rails, by: str, locked: Bools | None = None) -> None:
+    """Improve a plan, aimed at the bound, in as many of the steps as the time left allows."""
+    if race.step_s and race.step_s * steps > race.left_s:
+        steps = max(LEAST_STEPS, int(race.left_s / race.step_s))
+    began = race.time_s
+    rail, value = improve(
+        race.cells,
+        start,
+        race.bound,
+        tolerance=race.tolerance,
+        steps=steps,
+        seed=race.seed,
+        locked=locked,
+    )
+    race.step_s = max((race.time_s - began) / steps, race.step_s / 2)
+    race.seed += 1
+    race.offer(rail, value, by)
+
+
+def _even_out(race: Race) -> None:
+    """The best plan with rails that share their chunks anew, to the last byte."""
+    assert race.rail is not None
+    cells, aim = race.cells, race.bound * (1 + race.tolerance)
+    rail = even_out(cells, race.rail, aim, ROUNDS, race.seed)
+    race.seed += 1
+    race.offer(rail, cells.value(cells.loads(rail)), "re-split")
+
+
+def _restart(race: Race, round_: int) -> None:
+    """The search from a plan that takes the chunks in a jittered order, each third time from the
+    best plan.
+    """
+    race.tell("search")
+    steps = SHORT_STEPS if round_ <= SHORT_ROUNDS else LATER_STEPS * (1 + round_ // SHORT_ROUNDS)
+    assert race.rail is not None
+    if round_ % 3 == 0:
+        _search(race, steps, race.rail, "search")
+        return
+    rng = np.random.default_rng([race.seed, round_])
+    jitter = 0.1 * rng.random(len(race.cells.chunks))
+    order = np.argsort(-race.cells.chunks.size * (1 - jitter), kind="stable")
+    _search(race, steps, construct(race.cells, race.bound, order), "search from a new start")
+
+
+def _nodes(race: Race, limit_s: float) -> None:
+    """Exact local optima of the nodes that could raise the bound, each an anchor for the others;
+    those known are left out.
+    """
+    for side, node in _critical(race):
+        if race.over:
+            return
+        race.tell(f"node {node} {side}")
+        limit = min(limit_s, race.left_s / 2)
+        found = nodes.optimum(race.cells, side, node, limit, race.deadline, race.seed)
+        bracket = found.bracket
+        for text in found.notes:
+            race.note(f"node {node} {side}: {text}")
+        if found.checkable:
+            race.lift(bracket.bound, _lifted(side, node, bracket.witness), bracket.by)
+        else:
+            by = f"railopt's exact search at node {node} {side}, which the checker did not check"
+            race.lift_unchecked(bracket.bound, by)
+        value = bracket.value
+        if value is not None and value <= max(bracket.bound, race.bound):
+            race.done.add((side, node))
+        if value is not None and value < race.value and not race.over:
+            _anchored(race, side, node, found.rail, max(value, race.bound))
+
+
+def _anchored(race: Race, side: str, node: int, rails: Ints, aim: Fraction) -> None:
+    """A plan around a node's arrangement, which takes `aim` seconds at most, and a search that
+    leaves that alone.
+    """
+    rail, locked = anchor(race.cells, aim, side, node, rails, race.seed)
+    race.offer(rail, race.cells.value(race.cells.loads(rail)), "anchored")
+    if not race.met:
+        _search(race, LATER_STEPS, rail, "anchored search", locked)
+
+
+def _by_load(race: Race) -> Iterator[tuple[str, int]]:
+    """(side, node) of the nodes with chunks, the most loaded first."""
+    cells = race.cells
+    for place in np.argsort(-cells.mean.ravel(), kind="stable").tolist():
+        if cells.total.flat[place]:
+            row, node = divmod(place, cells.fabric.nodes)
+            yield SIDES[row], node
+
+
+def _critical(race: Race) -> Iterator[tuple[str, int]]:
+    """(side, node) whose local optimum may exceed the bound, the most loaded first: those that are
+    not done by then in the best plan.
+    """
+    assert race.rail is not None
+    cells, load = race.cells, race.cells.loads(race.rail)
+    late = np.any(load > cells.capacity(race.bound), axis=2)
+    for side, node in _by_load(race):
+        if late[SIDE[side], node] and (side, node) not in race.done:
+            yield side, node
+
+
+def _joint(race: Race, steps: int, sets: int) -> None:
+    """Whether several sides together leave no faster plan."""
+    from railopt.solver.coupled import joint
+
+    small = len(race.chunks) * race.fabric.rails <= MOST_JOINT
+    if small and race.rail is not None and race.value > race.bound * (1 + race.tolerance):
+        race.tell("several sides together")
+        witness = joint.refute(race.cells, race.value, sets, steps, race.deadline)
+        if witness is not None:
+            race.lift(race.value, witness, "joint")
+
+
+def _lifted(side: str, node: int, witness: Mapping[str, Any]) -> Witness:
+    """A witness about one node's side as one about the coupled problem."""
+    return {"kind": "node", "node": node, "side": side, "witness": dict(witness)}

@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Bools, Ints, Value, frozen
+from railopt.base.arrays import Bools, Ints, Value, frozen, whole_number
 from railopt.base.errors import CheckFailed, Infeasible, InputError
-from railopt.base.units import format_time
+from railopt.base.units import INT64_MAX, format_time
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 
@@ -39,6 +39,8 @@ MOST_UNITS = 1 << 50
 """That all chunks may take one after the other: solvers that count in doubles hold them exactly."""
 MANY_PEERS = 10
 """Of a server with more of them, a bound does not try all sets."""
+NOBODY: dict[str, Any] = {"side": "send", "node": 0, "peers": [], "nics": []}
+"""The line where nothing is sent between servers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +103,9 @@ class ChunkExchange(Value):
         as a whole one; `startup` and `epoch` in seconds, `epoch` by default what a chunk takes on
         the slowest living NIC.
         """
+        chunk = whole_number(chunk, "chunk", 1, INT64_MAX)
+        if startup < 0:
+            raise InputError(f"a start-up of {float(startup):g} s: expected 0 or more")
         rates = [int(rate) for rate in np.unique([*fabric.tx.flat, *fabric.rx.flat]) if rate]
         if not rates:
             raise InputError("every NIC is dead: nothing can be sent")
@@ -298,10 +303,12 @@ def _check_started(exchange: ChunkExchange, table: Timetable, p: int) -> None:
 
 
 class Witnessed(NamedTuple):
-    """A lower bound in units of the exchange, and the lines that show it (JSON values)."""
+    """A lower bound in units of the exchange, and the lines that show it (JSON values): who moves
+    so many `chunks` over which `nics`, at least `needs` seconds, and who needs so many stages.
+    """
 
     value: int
-    witness: dict[str, object]
+    witness: dict[str, Any]
 
 
 def bound(exchange: ChunkExchange) -> Witnessed:
@@ -309,16 +316,14 @@ def bound(exchange: ChunkExchange) -> Witnessed:
     that its peers cost, or what a GPU moves over its own NICs and its scale-up port.  With stages
     one server can show how long they are and another how many.
     """
-    wire, node, side = busiest_line(exchange)
-    witness: dict[str, object] = {"kind": "lines", "node": node, "side": side}
+    wire, moved = busiest_line(exchange)
+    witness: dict[str, Any] = {"kind": "lines", **moved}
     if not exchange.epoch:
-        count, other, its = fewest_stages(exchange)
+        count, held = fewest_stages(exchange)
         wire += exchange.startup * count
-        witness |= {"stages": count, "stages_node": other, "stages_side": its}
-    ported = max(_ported(exchange), key=lambda line: line[0])
-    if ported[0] > wire:
-        return Witnessed(ported[0], {"kind": "port", "gpu": ported[1], "side": ported[2]})
-    return Witnessed(wire, witness)
+        witness["stages"] = {"count": count, **held}
+    ported = max(_ported(exchange), key=lambda line: line.value)
+    return ported if ported.value > wire else Witnessed(wire, witness)
 
 
 class _Line(NamedTuple):
@@ -328,8 +333,10 @@ class _Line(NamedTuple):
 
     side: str
     node: int
+    nics: list[int]
     times: list[int]
     reach: list[int]
+    peers: list[int]
     chunks: list[int]
 
     def sets(self) -> list[int]:
@@ -345,6 +352,12 @@ class _Line(NamedTuple):
         """The chunks of a set of peers, and the times of the NICs that reach any of it."""
         times = [t for t, its in zip(self.times, self.reach, strict=True) if its & some]
         return sum(count for peer, count in enumerate(self.chunks) if some >> peer & 1), times
+
+    def named(self, some: int) -> dict[str, Any]:
+        """The line and a set of its peers, as JSON values."""
+        nics = [nic for nic, its in zip(self.nics, self.reach, strict=True) if its & some]
+        peers = [server for peer, server in enumerate(self.peers) if some >> peer & 1]
+        return {"side": self.side, "node": self.node, "peers": peers, "nics": nics}
 
 
 def _lines(exchange: ChunkExchange) -> Iterator[_Line]:
@@ -362,44 +375,48 @@ def _lines(exchange: ChunkExchange) -> Iterator[_Line]:
             for peer in peers[~alive[:, nics].any(axis=1)].tolist():
                 raise Infeasible(f"no rail is alive at both server {node} and server {peer}")
             reach = [sum(1 << k for k in np.flatnonzero(alive[:, nic]).tolist()) for nic in nics]
-            yield _Line(side, node, times[node, nics].tolist(), reach, rows[node, peers].tolist())
+            ends, held = (nics.tolist(), times[node, nics].tolist()), rows[node, peers].tolist()
+            yield _Line(side, node, *ends, reach, peers.tolist(), held)
 
 
-def busiest_line(exchange: ChunkExchange) -> tuple[int, int, str]:
-    """(time, server, side): what the NICs of a server need at least, in stages without the
-    start-ups.
-    """
-    lines = ((_wired(exchange, line), line.node, line.side) for line in _lines(exchange))
-    return max(lines, key=lambda line: line[0], default=(0, 0, "send"))
+def busiest_line(exchange: ChunkExchange) -> Witnessed:
+    """What the NICs of a server need at least, in stages without the start-ups."""
+    lines = [_wired(exchange, line) for line in _lines(exchange)]
+    nothing = Witnessed(0, {**NOBODY, **_needs(exchange, 0, 0)})
+    return max(lines, key=lambda line: line.value, default=nothing)
 
 
-def fewest_stages(exchange: ChunkExchange) -> tuple[int, int, str]:
-    """(stages, server, side): so many peers of a server, and the NICs that reach them, need so many
-    stages.
-    """
+def fewest_stages(exchange: ChunkExchange) -> Witnessed:
+    """(stages, who): so many peers of a server, and the NICs that reach them, need so many."""
     counted = (
-        (-(-some.bit_count() // (len(line.of(some)[1]) * exchange.peers)), line.node, line.side)
+        (-(-some.bit_count() // (len(line.of(some)[1]) * exchange.peers)), line, some)
         for line in _lines(exchange)
         for some in line.sets()
     )
-    return max(counted, key=lambda line: line[0], default=(0, 0, "send"))
+    most = max(counted, key=lambda each: each[0], default=None)
+    return Witnessed(0, NOBODY) if most is None else Witnessed(most[0], most[1].named(most[2]))
 
 
-def _wired(exchange: ChunkExchange, line: _Line) -> int:
+def _wired(exchange: ChunkExchange, line: _Line) -> Witnessed:
     """The least time in which the NICs of a line move its chunks, and those of any set of peers; in
     epochs with start-ups: nothing is sent before one, and a NIC has one for each peer.
     """
+    found = [(_least(line.of(some)[1], line.of(some)[0]), some) for some in line.sets()]
+    value, some = max(found, key=lambda each: each[0])
+    shown = {**line.named(some), **_needs(exchange, line.of(some)[0], value)}
     if not exchange.epoch:
-        return max(_least(times, count) for count, times in map(line.of, line.sets()))
+        return Witnessed(value, shown)
     starts = exchange.starts
-    epochs = starts + max(
-        -(-count // sum(exchange.epoch // t for t in times))
-        for count, times in map(line.of, line.sets())
-    )
+    epochs = starts - (-value // exchange.epoch)
     if starts and line.side == "send":
         while not _callable(exchange, line, epochs):
             epochs += 1
-    return epochs * exchange.epoch
+    return Witnessed(epochs * exchange.epoch, shown)
+
+
+def _needs(exchange: ChunkExchange, chunks: int, time: int) -> dict[str, Any]:
+    """How many chunks are moved, and for how long at least, in seconds."""
+    return {"chunks": chunks, "needs": str(time * exchange.unit)}
 
 
 def _callable(exchange: ChunkExchange, line: _Line, epochs: int) -> bool:
@@ -439,9 +456,9 @@ def _least(times: list[int], chunks: int) -> int:
     return low
 
 
-def _ported(exchange: ChunkExchange) -> list[tuple[int, int, str]]:
-    """(time, GPU, side): every chunk of a GPU leaves it over a NIC that it is near or over its
-    scale-up port, and comes in the same way.
+def _ported(exchange: ChunkExchange) -> list[Witnessed]:
+    """Every chunk of a GPU leaves it over a NIC that it is near or over its scale-up port, and
+    comes in the same way.
     """
     found = []
     counted = exchange.demand.copy()
@@ -452,8 +469,10 @@ def _ported(exchange: ChunkExchange) -> list[tuple[int, int, str]]:
     ):
         for gpu, count in enumerate(chunks.tolist()):
             node, place = divmod(gpu, exchange.gpus)
-            ways = [int(t) for t in times[node, exchange.near[place]] if t] + [exchange.inside]
-            least = _least(ways, count) if count else 0
+            nics = np.flatnonzero(exchange.near[place] & (times[node] > 0)).tolist()
+            least = _least([*times[node, nics].tolist(), exchange.inside], count)
             epoch = exchange.epoch or 1
-            found.append((-(-least // epoch) * epoch, gpu, side))
+            port = {"kind": "port", "side": side, "gpu": gpu, "nics": nics}
+            port |= _needs(exchange, count, least)
+            found.append(Witnessed(-(-least // epoch) * epoch, port))
     return found

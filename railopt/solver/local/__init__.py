@@ -7,7 +7,7 @@ state.py           the best bound and assignment so far           deadline.py wh
 filling.py         steps that look for an assignment at the bound
 prices.py          steps that ask the configuration LP
 
-values.py          LPT, MULTIFIT, differencing, LPT by counts
+values.py          LPT, LPT by speed, differencing
 fill.py            optimal re-splits of two rails, random filling
 subsets.py         subset sums by meeting in the middle
 dual.py            the exact knapsack: integer weights that refute a capacity

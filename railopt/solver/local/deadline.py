@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from railopt.base.errors import InputError
-from railopt.base.kernels import compiling_s
-from railopt.base.units import quoted
+from railopt.base.kernels import wall_s
+from railopt.base.units import time_limit
 from railopt.checker import Meter, Rejected
 
 Now = Callable[[], float]  # seconds since some moment
 LOOKS = 64  # steps of the checker between two looks at the clock
-
-
-def wall_s() -> float:
-    """Wall-clock seconds in which no kernel was compiled or loaded, which is paid once."""
-    return time.perf_counter() - compiling_s()
-
-
-def time_limit(limit_s: Any, least: float = -math.inf) -> float:
-    """A limit in seconds, once it is known to be a number of at least `least`."""
-    try:
-        found = math.nan if isinstance(limit_s, str) else float(limit_s)
-    except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if math.isnan(found):
-        raise InputError(f"a time limit of {quoted(limit_s)}: expected seconds, a number")
-    if found < least:
-        raise InputError(f"a time limit of {quoted(limit_s)} s: expected {least:g} or more")
-    return found
 
 
 @dataclass(frozen=True)

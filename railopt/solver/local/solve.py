@@ -10,11 +10,12 @@ import numpy as np
 
 from railopt.base.arrays import Ints, check_total, frozen, whole_number
 from railopt.base.errors import InputError
+from railopt.base.kernels import wall_s
 from railopt.base.units import INT64_MAX, quoted
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import MAX_RAILS
 from railopt.solver.local import steps
-from railopt.solver.local.deadline import Deadline, Now, wall_s
+from railopt.solver.local.deadline import Deadline, Now
 from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.state import LocalState
 

@@ -57,18 +57,11 @@ def _covers(sizes: Sizes, rails: int, best: int) -> Iterator[dict[str, Any]]:
     yield {"kind": "cover"}
 
 
-def _subsets(sizes: Sizes, rails: int, best: int) -> Iterator[dict[str, Any]]:
-    for start in range(1, best + 1):
-        for base in (*_averages(sizes, rails, best), *_pigeonholes(sizes, rails, best)):
-            yield {"kind": "subset", "from": start, "base": base}
-
-
 KINDS: dict[str, tuple[Witnesses, bool]] = {
     "average": (_averages, True),
     "pigeonhole": (_pigeonholes, False),
     "count": (_counts, True),
     "dual": (_duals, True),
-    "subset": (_subsets, False),
     "cover": (_covers, True),
 }
 """kind -> (every witness of it for an instance, whether it may be used on rails of different
@@ -154,11 +147,6 @@ def count(quick: bool = False, *, prove: Prove = prove_local) -> Result:
 def dual(quick: bool = False, *, prove: Prove = prove_local) -> Result:
     """T7d."""
     return kernel_refuses("dual", quick, prove)
-
-
-def subset(quick: bool = False, *, prove: Prove = prove_local) -> Result:
-    """T7e."""
-    return kernel_refuses("subset", quick, prove)
 
 
 def cover(quick: bool = False, *, prove: Prove = prove_local) -> Result:

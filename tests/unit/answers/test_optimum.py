@@ -16,6 +16,7 @@ from railopt import Fabric, Traffic
 from railopt.answers.optimum import best_schedule
 from railopt.base import processes
 from railopt.base.errors import CheckFailed, Infeasible, InputError
+from railopt.checker import check
 from railopt.solver.epochs.best import best, one_by_one, paced
 from railopt.solver.epochs.exchange import ChunkExchange, bound, lengths
 from railopt.solver.epochs.lists import in_epochs
@@ -83,6 +84,30 @@ def test_lines_know_whom_a_nic_can_call_and_reach() -> None:
         bound(two_nics([[1, 1], [1, 1], [0, 0]]))
 
 
+@pytest.mark.parametrize("stages", [True, False])
+@pytest.mark.parametrize(
+    ("scaleup", "kind", "chunks", "us"), [("450GB/s", "lines", 10, 7), ("12.5GB/s", "port", 6, 5)]
+)
+def test_the_line_that_bounds_a_schedule_has_a_certificate(
+    scaleup: str, kind: str, chunks: int, us: int, stages: bool
+) -> None:
+    """One NIC of server 0 takes 1 us per chunk, the other 2: ten need 7 us.  Its GPU 0 sends 6 over
+    the former and a port that takes 4: they need 5.
+    """
+    fabric = Fabric.uniform(2, 2, scaleup=scaleup).degraded({(0, 1): Fraction(1, 2)})
+    matrix = np.zeros((4, 4), np.int64)
+    matrix[0, 2:], matrix[1, 2] = (3, 3), 4 if kind == "lines" else 0
+    traffic = Traffic.from_matrix(matrix * 50_000, fabric)
+    epoch = Fraction(4, 10**6)
+    asked = ChunkExchange.of(fabric, traffic, 50_000, Fraction(0), epoch=epoch, stages=stages)
+    found = best_schedule(fabric, asked, limit_s=0)
+    assert (found.witness["kind"], found.witness["chunks"]) == (kind, chunks)
+    made = found.certificate(fabric, 50_000).require()
+    assert made.bound == Fraction(us, 10**6)
+    assert not replace(made, bound=made.bound + Fraction(1, 10**12)).check().ok
+    assert made.bound <= found.found.bracket.bound
+
+
 @pytest.mark.parametrize(("scaleup", "servers"), [("450GB/s", 3), ("100GB/s", 6)])
 def test_servers_stand_for_gpus_where_scale_up_is_never_full(scaleup: str, servers: int) -> None:
     fabric = Fabric.uniform(3, 2, scaleup=scaleup)
@@ -111,9 +136,14 @@ def test_a_timetable_is_checked() -> None:
         lengths(asked, at_once)
 
 
-def test_epochs_that_do_not_divide_are_refused() -> None:
+def test_epochs_that_do_not_divide_and_times_that_can_not_be_are_refused() -> None:
     with pytest.raises(InputError, match="does not divide into epochs of 1us"):
         exchange(Fraction(3, 2 * 10**6), stages=False)
+    with pytest.raises(InputError, match="a start-up of -1 s: expected 0 or more"):
+        exchange(Fraction(-1))
+    fabric = Fabric.uniform(3, 1)
+    with pytest.raises(InputError, match="chunk"):
+        ChunkExchange.of(fabric, Traffic.from_matrix(np.eye(3, k=1), fabric), 0, Fraction(0))
 
 
 def scaled(unit: int) -> ChunkExchange:
@@ -169,9 +199,18 @@ def test_on_the_command_line(railopt_cli: Cli, tmp_path: Path) -> None:
     data = json.loads(ran.out)
     assert (ran.code, data["optimum"], data["stages"]) == (0, "known", 2)
     assert Fraction(data["value"]) == 3 * Fraction(262_144, 50 * 10**9) + Fraction(14, 10**7)
-    table = railopt_cli(*words, "--startup", "0").out
-    assert "optimum known" in table
-    assert "spreadout" in table
+    line = data["witness"]
+    assert Fraction(line["needs"]) + line["stages"]["count"] * Fraction(data["startup"]) == (
+        Fraction(data["bound"])
+    )
+    ran = railopt_cli(*words, "--startup", "0", "--certificate", tmp_path / "line.json")
+    assert "optimum known" in ran.out
+    assert (
+        "server 0 sends 3 chunks over NIC 0, 15.73us; server 0 has 2 peers over NIC 0, 2" in ran.out
+    )
+    assert "spreadout" in ran.out
+    shown = check(tmp_path / "line.json")
+    assert (shown.ok, shown.kind, shown.bound) == (True, "count", Fraction(line["needs"]))
     large = railopt_cli("schedule", "uniform", "--nodes", 16, "--optimum")
     assert large.code == 1
     assert "variables or more (15360 pairs x 8 rails, 5 periods): too large" in large.err

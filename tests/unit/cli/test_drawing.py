@@ -26,7 +26,6 @@ DRAWN = {
     "frontier": ["frontier", *SMALL, "--policy", "own-nic,lpt", "--figure"],
     "compare": ["compare", *SMALL, "--degrade", "0:1=0.5", "--figure"],
     "simulate": ["simulate", *SMALL, "--timeline"],
-    "faults": ["simulate", *SMALL, "--fault", "1us:0:1=0.5", "--timeline"],
     "hybrid": ["hybrid", "--figure"],
     "fabric": ["fabric", "show", "--rails", "4", "--figure"],
 }
@@ -100,7 +99,7 @@ def test_a_figure_that_exists_is_kept(railopt_cli: Cli, empty: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "inches"), [("column", 3.33), ("page", 7), ("5", 5)])
+@pytest.mark.parametrize(("width", "inches"), [("column", 3.33), ("5", 5)])
 def test_a_figure_is_as_wide_as_it_was_asked_for(
     railopt_cli: Cli, empty: Path, width: str, inches: float
 ) -> None:

@@ -324,7 +324,7 @@ def test_ctrl_c_before_the_first_row(railopt_cli: Cli, monkeypatch: pytest.Monke
     def interrupted(*args: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gaps, "make_plan", interrupted)
+    monkeypatch.setattr(gaps, "policy_named", lambda name: interrupted)
     ran = railopt_cli("gap", "moe:tokens=64", *SMALL, "--json")
     assert ran.code == 130
     assert json.loads(ran.out) == {"interrupted": True, "rows": []}

@@ -53,6 +53,12 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process has used, which a busy machine does not stretch."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -83,18 +89,19 @@ def struck(child: subprocess.Popen[str], within_s: float = 120) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("line", "after_s"),
+    "line",
     [
-        (f"gap {OPEN}", 1.0),
-        (f"solve {OPEN}", 3.0),
-        ("simulate zipf:skew=0.8 --nodes 24 --balancer ecmp --exact", 3.0),
-        (f"gap {OPEN} --certificate certificates", 3.0),
+        f"solve {OPEN}",
+        "simulate zipf:skew=0.8 --nodes 24 --balancer ecmp --exact",
+        f"gap {OPEN} --certificate certificates",
     ],
-    ids=["gap", "solve", "simulate", "certificates"],
+    ids=["solve", "simulate", "gap"],
 )
-def test_ctrl_c_ends_a_command(line: str, after_s: float, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command(line: str, tmp_path: Path) -> None:
     child = started(line, tmp_path)
-    time.sleep(after_s)
+    deadline = time.monotonic() + 180
+    while cpu_s(child.pid) < 2 and time.monotonic() < deadline:  # its modules and kernels are there
+        time.sleep(0.05)
     err = struck(child)
     assert err.splitlines().count("railopt: interrupted") == 1
 
@@ -114,8 +121,7 @@ def test_ctrl_c_ends_a_sweep_and_the_instance_at_work_is_no_row(tmp_path: Path) 
     (tmp_path / "spec.toml").write_text(SPEC)
     child = started("sweep spec.toml -o results --shard 0/1 --workers 1", tmp_path)
     deadline = time.monotonic() + 180
-    while not children(child.pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(3)
+    while not any(cpu_s(pid) > 1 for pid in children(child.pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert "interrupted: run it again to go on" in struck(child)
     assert len(results.read(tmp_path / "results").keys) < 3

@@ -48,7 +48,7 @@ def test_exchanges_and_orders_of_a_rank(policy: str) -> None:
     fabric = railopt.Fabric.uniform(2, 2).degraded({(1, 0): "0.5"})
     counts = np.random.default_rng(5).integers(0, 300, (4, 4))
     counts[2] = 0
-    for rank in range(4):
+    for rank in (1, 2):
         router = Router(fabric, rank, policy)
         kernels = RouteKernels(fabric, rank, policy, router.pieces, router.via, HEAD)
         tables, at = planned(kernels, told(counts))

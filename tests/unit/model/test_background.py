@@ -143,6 +143,15 @@ def test_commands_plan_and_simulate_beside_a_plan(
     assert isinstance(load, Background)
     left = replace(planned(1, "own-nic"), fabric=left_by(FABRIC, load))
     assert with_load == railopt.simulate(left).completion_ps
+    for command in (["plan"], ["solve", "--limit", "100ms"]):  # the load counts once, not twice
+        made, chunk = str(tmp_path / f"{command[0]}.npz"), ["--chunk", "flow"]
+        asked = [*command, *traffic, *chunk, *reduce, "--json", "-o", made]
+        assert main(asked) in (0, 2)
+        said = Fraction(json.loads(capsys.readouterr().out)["value"])
+        stored = railopt.Plan.read(made)
+        assert stored.fabric == FABRIC
+        assert main(["simulate", made, *reduce, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["bound_ps"] == float(said * 10**12)
     slow = str(tmp_path / "slow.npz")
     planned(1, "own-nic", FABRIC.degraded({(0, 0): Fraction(1, 2)})).save(slow)
     assert main(["simulate", mine, "--background", slow]) == 1

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from railopt.policies.by_size import WordLayout
 from railopt.policies.colouring import split_counts
 from railopt.policies.common import Columns, rail_turns
 from railopt.policies.equal_rails import Spread
+from railopt.policies.longest_first import PAIR_WEIGHT
 
 
 def uniform_flows(nodes: int) -> Chunks:
@@ -161,6 +163,45 @@ def test_equal_rails_and_rails_that_differ_follow_the_same_rule() -> None:
         assert np.array_equal(packed, general)
 
 
+def test_lpt_dealt_deals_the_largest_chunks_and_spreads_the_others() -> None:
+    rng = np.random.default_rng(18)
+    for _ in range(40):
+        nodes, rails, count = (int(rng.integers(*ends)) for ends in ((2, 9), (1, 9), (1, 120)))
+        src = rng.integers(0, nodes, count)
+        dst = (src + rng.integers(1, nodes, count)) % nodes
+        size = rng.integers(1, 1 + int(rng.integers(1, 9)), count)
+        chunks = Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes)
+        largest = [size[src == k].max(initial=0) for k in range(nodes)]
+        dealt = Counter[tuple[int, int]]()
+        load, expected = np.zeros((nodes, nodes, rails), np.int64), np.empty(count, np.int64)
+        for c in np.argsort(-size, kind="stable").tolist():
+            k, f = int(src[c]), int(dst[c])
+            score = load[k].sum(axis=0) + PAIR_WEIGHT * load[k, f]
+            n = min(range(rails), key=lambda n: (score[n], (n - k - f) % rails))
+            if size[c] == largest[k]:
+                apart, turn = (f - k - 1) % nodes, dealt[k, f]
+                start = apart // 2 * rails // (nodes // 2)
+                n = (start - 1 - turn if apart % 2 else start + turn) % rails
+                dealt[k, f] += 1
+            load[k, f, n] += size[c]
+            expected[c] = n
+        assert np.array_equal(
+            plan(Fabric.uniform(nodes, rails), chunks, "lpt-dealt").rail, expected
+        )
+
+
+@pytest.mark.parametrize(("nodes", "rails", "most"), [(3, 8, 1), (4, 8, 2), (6, 4, 2), (7, 3, 2)])
+def test_lpt_dealt_on_equal_chunks(nodes: int, rails: int, most: int) -> None:
+    """Where the optimum is one chunk per NIC, no more than T18's bound; T18d: three nodes."""
+    rng = np.random.default_rng(nodes)
+    for _ in range(100):
+        ends = [(k, f) for _ in range(rails) for k, f in enumerate(rng.permutation(nodes))]
+        some = [(k, f) for k, f in ends if k != f and rng.random() < 0.5]
+        src, dst = np.array(some, np.int64).reshape(-1, 2).T
+        chunks = Chunks.from_arrays(src=src, dst=dst, size=np.ones_like(src), nodes=nodes)
+        assert plan(Fabric.uniform(nodes, rails, "1B/s"), chunks, "lpt-dealt").makespan <= most
+
+
 def test_sizes_beyond_the_packed_words_still_plan() -> None:
     sizes = [2**60, 2**59, 2**59, 5]
     made = plan(
@@ -169,7 +210,7 @@ def test_sizes_beyond_the_packed_words_still_plan() -> None:
         "lpt",
     )
     assert sorted(made.send[0].tolist()) == [2**60, 2**60 + 5]
-    for policy in ("lpt-local", "lpt-global", "equitable"):
+    for policy in ("lpt-local", "lpt-dealt", "lpt-global", "equitable"):
         assert plan(made.fabric, made.chunks, policy).send.sum() == 2**61 + 5
 
 

@@ -232,7 +232,7 @@ def drawn_boxes(width: float) -> Any:
 
 
 def drawn_completion(width: float) -> Any:
-    made = completion_times(rows(), width=width, title="a sweep by name")
+    made = completion_times(rows(seed=[0]), width=width, title="a sweep by name")
     assert made is not None
     return made.drawing
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import random
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from railopt.base.errors import FormatError, InputError
+from railopt.cli.main import main
 from railopt.evidence.certificate import Certificate
 from railopt.report import figures, page
 from railopt.report import rows as report_rows
@@ -72,8 +75,19 @@ def claims(folder: Path, **changes: object) -> Path:
 
 
 @pytest.fixture(scope="module")
-def text(folder: Path) -> str:
-    return page.build(report_rows.read(folder))
+def made(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a page, its figures and their data, drawn once."""
+    place = tmp_path_factory.mktemp("made")
+    line = ["report", folder, "-o", place / "r.html", "--figures", place / "figures", "--json"]
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(list(map(str, line))) == 0
+    (place / "data.json").write_text(out.getvalue())
+    return place
+
+
+@pytest.fixture(scope="module")
+def text(made: Path) -> str:
+    return (made / "r.html").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -176,11 +190,8 @@ def test_what_no_paper_says_stands_in_a_table_of_its_own(
 
 
 @pytest.mark.slow
-def test_figures_are_written_as_files(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
-    figures_folder = tmp_path / "figures"
-    ran = railopt_cli("report", folder, "-o", tmp_path / "r.html", "--figures", figures_folder)
-    assert ran.code == 0
-    assert {path.name for path in figures_folder.iterdir()} == {
+def test_figures_are_written_as_files(made: Path) -> None:
+    assert {path.name for path in (made / "figures").iterdir()} == {
         f"{name}.{kind}"
         for name in (
             "gap-by-chunk",
@@ -243,8 +254,8 @@ def test_numbers_that_no_float_has_are_texts() -> None:
 
 
 @pytest.mark.slow
-def test_the_data_behind_the_figures(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
-    data = json.loads(railopt_cli("report", folder, "-o", tmp_path / "r.html", "--json").out)
+def test_the_data_behind_the_figures(made: Path) -> None:
+    data = json.loads((made / "data.json").read_text())
     columns = ["policy", "nodes", "instances", "min %", "median %", "max %"]
     assert data["gap-by-nodes"]["columns"] == columns
 

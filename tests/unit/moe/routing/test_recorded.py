@@ -9,7 +9,8 @@ import pytest
 
 from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
-from railopt.model.workloads import demand_from, trace_file
+from railopt.model.traffic import trace_file
+from railopt.model.workloads import demand_from
 from railopt.moe.placement.files import save_location
 from railopt.moe.placement.placement import Placement
 from railopt.moe.presets import preset

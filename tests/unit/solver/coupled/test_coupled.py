@@ -18,7 +18,7 @@ from railopt.base.errors import Infeasible, InputError
 from railopt.evidence import certificate
 from railopt.evidence.bounds import lower_bound
 from railopt.solver.coupled import solve as coupled
-from railopt.solver.coupled import steps as coupled_steps
+from railopt.solver.coupled import solve as coupled_steps
 from railopt.solver.coupled.race import Progress, Race, first_bound, shared_out
 from railopt.solver.coupled.search import Cells, anchor, construct, even_out, improve
 
