@@ -48,7 +48,6 @@ _LAZY = {
     "split": "micro.solve",
     "tokens_of_choices": "routing.once",
     "trace_from": "routing.sources",
-    "twins": "placement.eplb",
 }
 
 

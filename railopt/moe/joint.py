@@ -111,6 +111,10 @@ class Demand:
         slots = sum(w * each for w, each in zip(slot, self.slots.tolist(), strict=True))
         return max(Fraction(0), Fraction((self._paid(prices) - slots) * self.token_bytes, capacity))
 
+    def both_ways(self, prices: NodePrices) -> Fraction:
+        """`bound` of the dispatch and of the combine."""
+        return self.bound(prices) + self.back.bound(prices)
+
     def _paid(self, prices: NodePrices) -> int:
         """The sum over experts of the cheapest way to hold each; in Python's integers where 64 bits
         might be too few.

@@ -20,7 +20,6 @@ class Preset:
     matrices      weight matrices per expert: 3 where it is gated (SwiGLU), 2 otherwise
     dense_params  other parameters of such a layer that every token passes: attention and shared
                   experts
-    groups        expert groups of the router; 1 where it has none
     """
 
     name: str
@@ -30,7 +29,6 @@ class Preset:
     hidden: int
     ffn: int
     dense_params: int
-    groups: int = 1
     matrices: int = 3
 
     @property
@@ -88,7 +86,7 @@ PRESETS = {
     "mixtral-8x7b": Preset("Mixtral 8x7B", 32, 8, 2, 4096, 14336, 41_943_040),
     "mixtral-8x22b": Preset("Mixtral 8x22B", 56, 8, 2, 6144, 16384, 88_080_384),
     "deepseek-v2-lite": Preset("DeepSeek-V2-Lite", 26, 64, 6, 2048, 1408, 31_064_064),
-    "deepseek-v3": Preset("DeepSeek-V3", 58, 256, 8, 7168, 2048, 231_145_472, groups=8),
+    "deepseek-v3": Preset("DeepSeek-V3", 58, 256, 8, 7168, 2048, 231_145_472),
     "olmoe-1b-7b": Preset("OLMoE-1B-7B", 16, 64, 8, 2048, 1024, 16_777_216),
     "qwen3-235b-a22b": Preset("Qwen3-235B-A22B", 94, 128, 8, 4096, 1536, 71_303_168),
 }

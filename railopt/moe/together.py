@@ -17,6 +17,8 @@ from railopt.base.draws import below, seeded
 from railopt.base.kernels import kernel, part
 from railopt.moe.joint import Demand
 
+ROUNDS = 2  # in which each expert's tokens are split, the others' being where they are
+ROUNDING = 1e-6  # of a token
 TRIES, MOST_TRIES = 32, 1 << 14  # changes that are tried: per node and expert, in all
 
 
@@ -36,6 +38,10 @@ class FoundPlacement(NamedTuple):
         times = (Fraction(tokens * demand.token_bytes, rate) for tokens, rate in ends if tokens)
         return max(times, default=Fraction(0))
 
+    def both_ways(self, demand: Demand) -> Fraction:
+        """Seconds of the dispatch and of the combine."""
+        return self.seconds(demand) + self.seconds(demand.back)
+
 
 def found_together(demand: Demand, wish: Floats, tries: int = TRIES) -> FoundPlacement:
     """A placement in the slots that starts near float64 [node, expert], the part of an expert that
@@ -50,19 +56,22 @@ def found_together(demand: Demand, wish: Floats, tries: int = TRIES) -> FoundPla
 
 def split_over(demand: Demand, holds: Bools) -> FoundPlacement:
     """Tokens over given copies, bool [node, expert]: experts with one holder first, then those with
-    most tokens, to the holders that are done first.
+    most tokens, to the holders that are done first; then each again, beside all others.
     """
     away, rx = np.where(holds, 0, demand.tokens), demand.rx.astype(np.float64)
-    received, before = np.zeros(len(rx), np.int64), np.zeros(len(rx))
-    largest = np.argsort(-demand.tokens.sum(axis=0), kind="stable")
-    for several in (False, True):
-        for expert in largest[(holds.sum(axis=0)[largest] > 1) == several].tolist():
-            tokens, loads = int(away[:, expert].sum()), before.copy()
-            _pour(holds, expert, float(tokens), rx, loads)
-            whole = np.floor(loads - before).astype(np.int64)
-            whole[np.flatnonzero(holds[:, expert])[0]] += tokens - whole.sum()
-            received, before = received + whole, loads
-    return FoundPlacement(holds, away.sum(axis=1), received)
+    shares, tokens = np.zeros(holds.shape), away.sum(axis=0)
+    several = holds.sum(axis=0) > 1
+    order = np.lexsort((-demand.tokens.sum(axis=0), several)).tolist()
+    for _ in range(ROUNDS):
+        for expert in order:
+            others = shares.sum(axis=1) - shares[:, expert]
+            loads = others.copy()
+            _pour(holds, expert, float(tokens[expert]), rx, loads)
+            shares[:, expert] = loads - others
+    whole = np.floor(shares + ROUNDING).astype(np.int64)
+    first = holds.argmax(axis=0), np.arange(len(tokens))
+    whole[first] += tokens - whole.sum(axis=0)  # what rounding left over
+    return FoundPlacement(holds, away.sum(axis=1), whole.sum(axis=1))
 
 
 def _rounded(demand: Demand, wish: Floats) -> Bools:

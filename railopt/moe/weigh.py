@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from railopt.moe.aim import rail_plan
 from railopt.moe.assess import dimensions, usual_chunk
 from railopt.moe.iteration.timeline import timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
-from railopt.moe.joint import Demand, NodePrices, Relaxed
+from railopt.moe.joint import MOST_CELLS, Demand, NodePrices, Relaxed
 from railopt.moe.micro.slots import SpareSlots
 from railopt.moe.micro.solve import Greedy
 from railopt.moe.placement.placement import Placement
@@ -41,7 +42,7 @@ from railopt.moe.presets import Preset
 from railopt.moe.routing.dispatch import flows
 from railopt.moe.routing.trace import TRAINING, Trace
 from railopt.moe.routing.window import WHOLE, seen
-from railopt.moe.together import found_together
+from railopt.moe.together import FoundPlacement, found_together
 from railopt.schedule.synthesis import synthesise
 from railopt.schedule.value import require_two_levels
 from railopt.sim.assumptions import ROCE_INCAST, Assumptions
@@ -53,7 +54,9 @@ MOST_STEPS = 4
 """Held-out steps that are simulated by default, evenly from the first to the last."""
 
 NOTHING = 0.005  # a share of the time: less is no gain
+MOST_ROUTED = 1 << 24  # (source, expert, GPU) that are held at once
 QUICK_CELLS = 256  # (node, expert) of a linear program that takes a twentieth of a second
+LEFT_OUT = "left out: lost on the last step planned on"
 ANY_RAILS = "any rails and stages"
 ANY_SPLIT = "any split over these copies"
 ANY_COPIES = "any copies in the free slots"
@@ -105,6 +108,7 @@ class Worth:
     exchange_ps  dispatch and combine, forward
     iteration_ps everything, forward and backward; what a step takes where nothing is trained
     bound_ps     of `exchange_ps`: what no method of this kind beats
+    iteration_bound_ps  the same of `iteration_ps`
     bounds       which freedom the bound has
     witness      name of the bound's witness: of the first row that has this bound
     kept         whether the rows after this one have the mechanism too
@@ -115,6 +119,7 @@ class Worth:
     exchange_ps: int
     iteration_ps: int
     bound_ps: int
+    iteration_bound_ps: int
     bounds: str
     kept: bool
     copies: float
@@ -133,10 +138,9 @@ class Worth:
             )
         ]
         if gains[1] < -NOTHING:
-            verdict = "; loses"
-        else:
-            verdict = "; gains nothing" if max(gains) < NOTHING else ""
-        return self.detail + verdict + ("" if self.kept else ", left out")
+            return f"{self.detail}; loses" + ("" if self.kept else ", left out")
+        verdict = "; gains nothing" if max(gains) < NOTHING else ""
+        return self.detail + verdict + ("" if self.kept else f"; {LEFT_OUT}")
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds."""
@@ -146,6 +150,7 @@ class Worth:
             "exchange_s": self.exchange_ps / PS_PER_S,
             "iteration_s": self.iteration_ps / PS_PER_S,
             "bound_s": self.bound_ps / PS_PER_S,
+            "iteration_bound_s": self.iteration_bound_ps / PS_PER_S,
             "bound_over": self.bounds,
             "witness": self.witness,
             "kept": self.kept,
@@ -155,17 +160,20 @@ class Worth:
     @classmethod
     def from_dict(cls, data: Any) -> Worth:
         """The way back from `as_dict`."""
-        keys = {"added", "detail", "bound_s", "bound_over", "kept", "exchange_s", "iteration_s"}
+        times = ("exchange_s", "iteration_s", "bound_s", "iteration_bound_s")
+        keys = {"added", "detail", "bound_over", "kept", *times}
         if not isinstance(data, Mapping) or not keys <= set(data):
             raise InputError(f"a row of railopt weigh --json has {', '.join(sorted(keys))}")
         name = data["added"]
         if name not in ("none", *MECHANISMS) or not isinstance(data["kept"], bool):
             raise InputError(f"a row for {quoted(name)}: expected one of {', '.join(MECHANISMS)}")
+        exchange, iteration, bound, least = (_picoseconds(data[each]) for each in times)
         return cls(
             "" if name == "none" else name,
-            _picoseconds(data["exchange_s"]),
-            _picoseconds(data["iteration_s"]),
-            _picoseconds(data["bound_s"]),
+            exchange,
+            iteration,
+            bound,
+            least,
             printable(data["bound_over"]),
             data["kept"],
             0.0,
@@ -205,6 +213,8 @@ class Weighed:
     iteration_bound_ps  the same with experts that are as even as GPUs can be
     found_ps            a placement and a split of every step alone, found together: what its NICs
                         take, which the first bound is of
+    weakness            which freedom leaves the first bound more than a tenth below the best found
+                        within the slots; "" where it is no more
     scored_on           recorded iterations
     witness             of every bound, by name: the prices of each layer and step
     """
@@ -217,6 +227,7 @@ class Weighed:
     slots: int
     each_alone: bool
     model: str
+    weakness: str = ""
     witness: Mapping[str, tuple[LayerBound, ...]] = field(repr=False, default_factory=dict)
 
     def beside(self) -> list[tuple[Worth, Worth]]:
@@ -229,20 +240,6 @@ class Weighed:
             if row.kept and not self.each_alone:
                 before = row
         return pairs
-
-    @property
-    def weakness(self) -> str:
-        """Which freedom leaves the last bound more than a tenth below the best found within the
-        slots; "" where it is no more.
-        """
-        held = [row.exchange_ps for row in self.rows if row.added != "experts"]
-        best, bound = min(self.found_ps, *held), self.exchange_bound_ps
-        if 10 * best <= 11 * bound:
-            return ""
-        return (
-            f"the last bound is {1 - bound / best:.0%} below the best found: it may hold parts of "
-            "an expert on several nodes, or the search missed a better placement"
-        )
 
     def certificates(self) -> dict[str, Certificate]:
         """Of every bound, layer, step and direction, by the name of a file."""
@@ -268,12 +265,13 @@ class Weighed:
             0,
             data["each_alone"],
             printable(data.get("model")),
+            printable(data.get("weakness", ""), 400),
         )
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds."""
         return {
-            "rows": [row.as_dict() for row in self.rows],
+            "rows": [row.as_dict() | {"how": row.how(before)} for row, before in self.beside()],
             "exchange_bound_s": self.exchange_bound_ps / PS_PER_S,
             "iteration_bound_s": self.iteration_bound_ps / PS_PER_S,
             "found_s": self.found_ps / PS_PER_S,
@@ -325,7 +323,11 @@ class _Weighing:
         start, free = self.start(way, layer)
         slots = SpareSlots(self.fabric.nodes, gpus, start, free.astype(np.int32))
         made = Greedy(slots).split(counts.sum(axis=0))
-        return near_first(counts, made.tokens, gpus).sum(axis=1), start | made.copies
+        flow, some = np.zeros((len(counts),) * 2, np.int64), -(-MOST_ROUTED // len(counts) ** 2)
+        for first in range(0, counts.shape[1], some):  # all experts at once may be gigabytes
+            those = slice(first, first + some)
+            flow += near_first(counts[:, those], made.tokens[:, those], gpus).sum(axis=1)
+        return flow, start | made.copies
 
     def start(self, way: _Way, layer: int) -> tuple[Bools, Ints]:
         """bool [GPU, expert]: copies that every step has, and int64 [GPU]: slots for its own."""
@@ -476,7 +478,8 @@ def _weighed(
         if kept and not asked.each_alone:
             way, known = found, there
     tell("what nothing beats")
-    exchange, found_ps = bounds.last()
+    exchange, found_ps, farthest = bounds.last()
+    held = [row.exchange_ps for row in rows if row.added != "experts"]  # within the slots
     return Weighed(
         tuple(rows),
         exchange,
@@ -486,6 +489,7 @@ def _weighed(
         weighing.slots,
         asked.each_alone,
         weighing.sized.name,
+        _weakness(exchange, min(found_ps, *held), farthest),
         bounds.witness,
     )
 
@@ -570,6 +574,60 @@ def _placed(weighing: _Weighing, last: int) -> Placement:
     return place(problem, "replicate").placement
 
 
+class Farthest(NamedTuple):
+    """A layer of a scored iteration, the bound's prices and the placement that was found."""
+
+    iteration: int
+    layer: int
+    demand: Demand
+    prices: NodePrices
+    placed: FoundPlacement
+
+    def distance(self) -> Fraction:
+        """Seconds from the bound to what was found, dispatch and combine."""
+        return self.placed.both_ways(self.demand) - self.demand.both_ways(self.prices)
+
+    def parts(self) -> dict[str, Fraction]:
+        """The distance by the freedom that makes it, in seconds: the bound rises as its prices
+        become this step's own, as the placement becomes the one that was found, and as the split
+        does.
+        """
+        demand, own = self.demand, self.demand.relaxed()
+        kept = replace(demand, holds=self.placed.holds, slots=0 * demand.slots)
+        parts = np.count_nonzero(((own.held > 0.01) & (own.held < 0.99)).any(axis=0))
+        whole = f"it holds parts of {parts} experts on several nodes, or " if parts else ""
+        steps = {
+            "none": demand.both_ways(self.prices),
+            "prices: one set serves all steps of a layer": demand.both_ways(own.prices),
+            f"placement: {whole}the search missed a better one": kept.both_ways(kept.prices()),
+            "split of tokens over the copies that were found": self.placed.both_ways(demand),
+        }
+        return {name: steps[name] - steps[before] for before, name in pairwise(steps)}
+
+
+def _weakness(bound: int, best: int, farthest: Farthest) -> str:
+    """What `Weighed.weakness` says, measured where the bound and what was found are farthest
+    apart.
+    """
+    if 10 * best <= 11 * bound:
+        return ""
+    behind = f"the last bound is {1 - bound / best:.0%} below the best found"
+    nodes, experts = farthest.demand.tokens.shape
+    if nodes * experts > MOST_CELLS:
+        return (
+            f"{behind}: {experts} experts on {nodes} nodes are too many for its linear program, so "
+            "its prices are even"
+        )
+    parts = farthest.parts()
+    most = max(parts, key=parts.__getitem__)
+    share = float(parts[most] / farthest.distance())
+    return (
+        f"{behind}; in layer {farthest.layer} "
+        f"of step {farthest.iteration}, where they are farthest apart, {share:.0%} of that is the "
+        f"{most}"
+    )
+
+
 class _Bounds:
     """What nothing beats on the scored steps, by the copies that are there; each kind once."""
 
@@ -594,19 +652,22 @@ class _Bounds:
         self._known.append((way, name, self._per_step(total)))
         return self._per_step(total), name
 
-    def last(self) -> tuple[int, int]:
+    def last(self) -> tuple[int, int, Farthest]:
         """Picoseconds per step that nothing in the slots beats, and that the best placement and
-        split found take.
+        split found take; the layer and step where these are farthest apart.
         """
-        total = found = Fraction(0)
+        total, found, apart = Fraction(0), Fraction(0), []
         for layer in range(len(self.weighing.trace.layers)):
             demands = self.weighing.demands(None, layer, self.scored)
             relaxed = _relaxed(demands)
             total += self._add(ANY_PLACEMENT, layer, demands, [each.prices for each in relaxed])
             for demand, near in zip(demands, relaxed, strict=True):
                 placed = found_together(demand, near.held)
-                found += placed.seconds(demand) + placed.seconds(demand.back)
-        return self._per_step(total), self._per_step(found)
+                found += placed.both_ways(demand)
+                apart.append((demand, near.prices, placed))
+        places = zip(apart, self.witness[ANY_PLACEMENT], strict=True)
+        every = (Farthest(each.iteration, each.layer, *there) for there, each in places)
+        return self._per_step(total), self._per_step(found), max(every, key=Farthest.distance)
 
     def _add(
         self, name: str, layer: int, demands: list[Demand], prices: list[NodePrices]
@@ -614,7 +675,7 @@ class _Bounds:
         """Seconds of dispatch and combine of all scored steps in a layer."""
         trace, total, layers = self.weighing.trace, Fraction(0), []
         for row, demand, price in zip(self.scored, demands, prices, strict=True):
-            total += demand.bound(price) + demand.back.bound(price)
+            total += demand.both_ways(price)
             when = int(trace.iterations[row])
             layers.append(LayerBound(when, int(trace.layers[layer]), demand, price))
         self.witness[name] = (*self.witness.get(name, ()), *layers)
@@ -636,14 +697,22 @@ def _relaxed(demands: list[Demand]) -> list[Relaxed]:
 
 def _row(bounds: _Bounds, way: _Way, name: str) -> Worth:
     """The mean over the scored steps."""
-    found = [bounds.weighing.step(way, row) for row in bounds.scored]
+    weighing, freedom = bounds.weighing, _freedom(way)
+    found = [weighing.step(way, row) for row in bounds.scored]
+    exchange, iteration = sum(each[0] for each in found), sum(each[1] for each in found)
     bound, witness = bounds.of(way, name or "none")
+    if freedom == ANY_RAILS:  # nothing but the exchanges can change
+        ways = 2 if weighing.trace.records == TRAINING else 1
+        least = (iteration - ways * exchange) // len(found) + ways * bound
+    else:
+        least = _least_iteration(weighing, bound, bounds.scored)
     return Worth(
         name,
-        sum(each[0] for each in found) // len(found),
-        sum(each[1] for each in found) // len(found),
+        exchange // len(found),
+        iteration // len(found),
         bound,
-        _freedom(way),
+        least,
+        freedom,
         True,
         sum(each[2] for each in found) / len(found),
         witness=witness,

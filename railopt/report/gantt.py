@@ -17,7 +17,6 @@ OPERATIONS = {
     "bec": ("#009e73", "experts' computation"),
     "fnec": ("#a9a9a9", "other computation"),
     "bnec": ("#a9a9a9", "other computation"),
-    "plan": ("#1a1a1a", "choice of the copies (Plan)"),
 }
 NAMES = {
     "deepspeed": "no balancing\n(as DeepSpeed)",
@@ -26,7 +25,7 @@ NAMES = {
     "ours": "railopt",
 }
 """Styles of a timeline as the picture calls them."""
-ROW = {"compute": 0.62, "network": 0.3, "cpu": 0.0}  # where a stream lies in its band of height 1
+ROW = {"compute": 0.48, "network": 0.12}  # where a stream lies in its band of height 1
 PS_PER_MS = 1e9
 
 
@@ -38,8 +37,8 @@ def gantt(
     title: str = "",
     width: float = PAGE,
 ) -> Any:
-    """A figure: one band a timeline, compute above network above the CPU, on one time axis; bands
-    are called by `names`, or by their styles.
+    """A figure: one band a timeline, compute above network, on one time axis; bands are
+    called by `names`, or by their styles.
     """
     from matplotlib.patches import Patch
 
@@ -49,7 +48,7 @@ def gantt(
         _band(axes, band, line)
     called = names or [NAMES.get(line.style, line.style) for line in timelines]
     axes.set_yticks([band + 0.45 for band in range(len(timelines))], called[::-1])
-    axes.set_xlabel("time of one iteration, ms\n(a band from above: GPU, network, CPU)")
+    axes.set_xlabel("time of one iteration, ms\n(a band from above: GPU, network)")
     room = 1 + 0.9 / width  # for the lengths behind the bands
     axes.set_xlim(0, max(line.total_ps for line in timelines) / PS_PER_MS * room or 1)
     events = [event for line in timelines for event in line.events]
@@ -65,7 +64,7 @@ def _band(axes: Any, band: int, line: IterationTimeline) -> None:
     for event in line.events:
         axes.broken_barh(
             [(event.start_ps / PS_PER_MS, (event.end_ps - event.start_ps) / PS_PER_MS)],
-            (band + ROW[event.stream], 0.28),
+            (band + ROW[event.stream], 0.34),
             color=OPERATIONS[event.operation][0],
             linewidth=0,
         )

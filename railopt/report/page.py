@@ -240,7 +240,8 @@ def _worth(found: Weighed, command: str) -> tuple[str, str, str]:
     """The waterfall, and its table in the open."""
     wide, narrow = worth_figure(found), worth_figure(found, width=WIDTHS["column"])
     shown = table(wide.columns, wide.rows, wide.title)
-    return wide.name, wide.title, _figure(wide, narrow, command) + shown
+    weak = f"<p>{escape(found.weakness)}.</p>" if found.weakness else ""
+    return wide.name, wide.title, _figure(wide, narrow, command) + shown + weak
 
 
 def read_weighed(path: Path) -> Weighed:

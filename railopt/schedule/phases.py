@@ -46,7 +46,7 @@ class Phases(NamedTuple):
     track: npt.NDArray[np.int32]
 
 
-def phases(schedule: Schedule, *, alpha_out_ps: int = 0, alpha_in_ps: int = 0) -> Phases:
+def phases(schedule: Schedule, *, alpha_out_ps: int = 0) -> Phases:
     """The flows of a schedule that stores and forwards (every kind but pipelined, which has no
     phases).
     """
@@ -93,7 +93,7 @@ def phases(schedule: Schedule, *, alpha_out_ps: int = 0, alpha_in_ps: int = 0) -
         2 * np.arange(len(wire) + 1),
         path.T.ravel().astype(np.int32),
         np.concatenate([bytes_ for _, bytes_, _ in columns]),
-        np.where(wire, alpha_out_ps, alpha_in_ps),
+        np.where(wire, alpha_out_ps, 0),
         np.concatenate([group for _, _, group in columns]).astype(np.int32),
         np.array(needs, np.int32).reshape(-1, 2),
         np.where(wire, path[0] % rails, rails).astype(np.int32),

@@ -22,7 +22,7 @@ from railopt.model.fabric import Fabric
 from railopt.moe.assess import scored_map
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.migration.migration import Migration, migrate, migrate_first_fit
-from railopt.moe.placement.eplb import eplb, twins
+from railopt.moe.placement.eplb import eplb
 from railopt.moe.placement.old_map import least_change
 from railopt.moe.placement.optimum import optimal
 from railopt.moe.placement.packing import balance, hierarchical
@@ -33,6 +33,7 @@ from railopt.moe.routing.trace import Trace
 from railopt.moe.routing.window import WHOLE, seen
 from tests.bench import Row, best, in_turns, judged, ratio
 from tests.bench.ablations_moe import moved
+from tests.twins import twins
 
 TRACES = Path(__file__).parents[2] / "experiments" / "traces"
 LAYERS, EXPERTS, REPLICAS, GROUPS = 58, 256, 288, 8

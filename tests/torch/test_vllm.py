@@ -15,9 +15,10 @@ import torch
 
 from railopt.base.errors import InputError
 from railopt.moe.placement import vllm
-from railopt.moe.placement.eplb import eplb, twins
+from railopt.moe.placement.eplb import eplb
 from railopt.moe.placement.packing import balance
 from railopt.moe.placement.vllm import RailoptEplbPolicy
+from tests.twins import twins
 
 POLICIES = "vllm.distributed.eplb.policy"
 CASES = [(12, 16, 4, 2, 8), (64, 96, 1, 4, 32), (64, 80, 8, 4, 16), (16, 24, 3, 2, 4)]

@@ -139,5 +139,5 @@ def answer(
         simulated,
         message_counts(stream, chosen) if equal else None,
         closed_form(stream) if stream.has_closed_form else None,
-        {f: optimum(scaled(stream, bandwidth=f), unequal=unequal) for f in WHAT_IF},
+        {f: optimum(scaled(stream, f), unequal=unequal) for f in WHAT_IF},
     )

@@ -244,13 +244,11 @@ class GatingChoice:
     copies    bool [pairs]
     bracket   exact seconds; known by the leaves, which `check_tree` re-checks
     leaves    the parts of the search and the prices that bound each
-    nodes     parts that were looked at
     """
 
     copies: Bools
     bracket: Bracket
     leaves: tuple[Leaf, ...]
-    nodes: int
 
 
 def choose(
@@ -265,20 +263,20 @@ def choose(
     open_: list[tuple[Fraction, Part]] = [(gating.pre, Part(gating.pre, None, {}))]
     leaves: list[Leaf] = []
     unproved: list[Fraction] = []  # bounds of parts that can't be split any more
-    nodes = 0
-    while open_ and (nodes == 0 or clock() < deadline):
+    first = True
+    while open_ and (first or clock() < deadline):
         lower, part = open_.pop(min(range(len(open_)), key=lambda i: open_[i][0]))
-        nodes += 1
         shares, gather, leaf = search.relax(part)
         bound = max(lower, leaf_bound(gating, leaf))
         for rounded in search.rounded(shares):
             found = evaluate(gating, rounded)
             if found < value:
                 best, value = rounded, found
-        if nodes == 1 and bound < value:
+        if first and bound < value:
             suggested, found = search.milp(min(limit_s / 3, deadline - clock()))
             if found <= value:
                 best, value = suggested, found
+        first = False
         parts = [] if bound >= value else search.split(part, shares, gather)
         if parts:
             open_ += [(bound, one) for one in parts]
@@ -289,7 +287,7 @@ def choose(
     bound = min([value, *unproved, *(lower for lower, _ in open_)])
     status = Status.KNOWN if value == bound else Status.OPEN
     known = Bracket(value, bound, status, by="branch and bound on prices")
-    return GatingChoice(best, known, tuple(leaves), nodes)
+    return GatingChoice(best, known, tuple(leaves))
 
 
 def check_tree(gating: Gating, choice: GatingChoice) -> bool:

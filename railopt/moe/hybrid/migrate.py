@@ -36,14 +36,6 @@ class Migrated(NamedTuple):
         """Bytes on the wire."""
         return self.values.nbytes + self.indices.nbytes
 
-    def compression(self, dense_itemsize: int) -> float:
-        """Dense bytes over bytes on the wire."""
-        return (
-            float(np.prod(self.shape)) * dense_itemsize / self.nbytes
-            if self.nbytes
-            else float("inf")
-        )
-
 
 def shared_expert(experts: Array) -> Array:
     """The mean over the first axis: [experts, ...] -> [...], in float32."""

@@ -8,8 +8,7 @@ All members of a level are alike (even gating, equal links), so a rotation of th
 flow onto the flows of the same hop distance.  The flows merges the bytes of all workers below a
 member, and of all distances into `HOPS` of them: every link still carries exactly its bytes, and
 every flow shares its links with flows of the same size only, so max-min fairness gives each the
-rate that it has in the full run.  Cost grows linearly with the members.  `merge=False` keeps every
-distance apart; a test holds the two together.
+rate that it has in the full run.  Cost grows linearly with the members.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ HOPS = 4
 MAX_SIMULATED = 1 << 16  # members of a level
 
 
-def block_time(stream: Stream, domains: Sequence[Domain], *, merge: bool = True) -> Fraction:
+def block_time(stream: Stream, domains: Sequence[Domain]) -> Fraction:
     """Simulated seconds of what `latency().total` says, which it is where the model's assumptions
     hold: the forward pass, and the backward pass too if the stream has gradients.
     """
@@ -44,31 +43,29 @@ def block_time(stream: Stream, domains: Sequence[Domain], *, merge: bool = True)
             f"a level of more than {MAX_SIMULATED} members takes too long to simulate: leave out "
             f"--simulate"
         )
-    exchange = _levels(stream, domains, experts=False, merge=merge)
-    gather = _levels(stream, domains, experts=True, merge=merge)
+    exchange = _levels(stream, domains, experts=False)
+    gather = _levels(stream, domains, experts=True)
     held = prod(domain.largest for domain in domains)
     copies = stream.decode * (held - 1) + stream.encode * (held > 1)
     forward = max(stream.pre, gather) + copies + 2 * exchange
     if not stream.gradients:
         return forward
     plain = replace(stream, compression=Fraction(1))  # gradients return uncompressed
-    returned = _levels(plain, domains, experts=True, merge=merge)
+    returned = _levels(plain, domains, experts=True)
     return forward + max(stream.post, returned) + 2 * exchange
 
 
-def _levels(stream: Stream, domains: Sequence[Domain], *, experts: bool, merge: bool) -> Fraction:
+def _levels(stream: Stream, domains: Sequence[Domain], *, experts: bool) -> Fraction:
     """Seconds of the messages of one kind, one way: levels one after the other."""
     took = Fraction(0)
     for level in range(len(stream.levels)):
-        flows = _ring(stream, domains, level, experts=experts, merge=merge)
+        flows = _ring(stream, domains, level, experts=experts)
         if flows is not None:
             took += Fraction(simulate(flows).completion_ps, PS_PER_S)
     return took
 
 
-def _ring(
-    stream: Stream, domains: Sequence[Domain], level: int, *, experts: bool, merge: bool
-) -> Flows | None:
+def _ring(stream: Stream, domains: Sequence[Domain], level: int, *, experts: bool) -> Flows | None:
     """The messages of one kind at one level between its members, or None where there are none."""
     here, domain = stream.levels[level], domains[level]
     below = prod(inner.count for inner in stream.levels[level + 1 :])
@@ -81,7 +78,7 @@ def _ring(
         hops = np.arange(1, domain.count) * domain.largest
     if not len(hops):
         return None
-    kept = hops[:HOPS] if merge else hops
+    kept = hops[:HOPS]
     each = -(-size * len(hops) // len(kept))
     latency_ps = int(here.latency * len(hops) * PS_PER_S)
     if each > INT64_MAX or latency_ps > INT64_MAX:

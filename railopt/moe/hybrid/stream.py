@@ -406,10 +406,8 @@ def closed_form(stream: Stream) -> tuple[Fraction, Fraction]:
     return p, workers - p * (workers - 1)
 
 
-def scaled(stream: Stream, *, bandwidth: Fraction = Fraction(1), level: int = 0) -> Stream:
-    """The same stream with one level's bandwidth scaled: what if it halves?"""
-    levels = list(stream.levels)
-    levels[level] = replace(
-        levels[level], bandwidth=max(1, int(levels[level].bandwidth * bandwidth))
-    )
-    return replace(stream, levels=tuple(levels))
+def scaled(stream: Stream, bandwidth: Fraction) -> Stream:
+    """The same stream with the outermost level's bandwidth scaled: what if it halves?"""
+    outer = stream.levels[0]
+    slower = replace(outer, bandwidth=max(1, int(outer.bandwidth * bandwidth)))
+    return replace(stream, levels=(slower, *stream.levels[1:]))

@@ -1,15 +1,15 @@
-"""The timeline of one training iteration: what each layer plans, transfers, exchanges and computes,
-and when.
+"""The timeline of one training iteration: what each layer transfers, exchanges and computes, and
+when.
 
 Four ways to run the same layers (a layer here is Pro-Prophet's block: an MoE layer and the non-MoE
 layer after it):
 
     deepspeed    no balancing: all-to-all, expert compute, all-to-all, other compute
-    fastermoe    copies are searched and sent before they are used, their gradients reduced right
+    fastermoe    copies are sent before they are used, their gradients reduced right
                  after; nothing overlaps
-    pro-prophet  Plan of the next iteration under the all-to-all; Trans of layer i+1 in two parts
-                 under the expert and the other compute of layer i; Agg of layer i+1 likewise under
-                 layer i's backward compute (arXiv 2411.10003, section 4.3)
+    pro-prophet  Trans of layer i+1 in two parts under the expert and the other compute of layer i;
+                 Agg of layer i+1 likewise under layer i's backward compute (arXiv 2411.10003,
+                 section 4.3)
     ours         the same, but a transfer may use any compute before its layer is reached, earliest
                  deadline first
 
@@ -30,8 +30,8 @@ STYLES = ("deepspeed", "fastermoe", "pro-prophet", "ours")
 
 
 class Event(NamedTuple):
-    """One operation: `stream` is "compute", "network" or "cpu"; start and end in picoseconds from
-    the iteration's start.
+    """One operation: `stream` is "compute" or "network"; start and end in picoseconds from the
+    iteration's start.
     """
 
     layer: int
@@ -50,16 +50,8 @@ class IterationTimeline:
 
     @property
     def total_ps(self) -> int:
-        """When the last compute or network operation ends."""
-        return max((e.end_ps for e in self.events if e.stream != "cpu"), default=0)
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values: style, total and the events."""
-        return {
-            "style": self.style,
-            "total_ps": self.total_ps,
-            "events": [e._asdict() for e in self.events],
-        }
+        """When the last operation ends."""
+        return max((e.end_ps for e in self.events), default=0)
 
 
 class _Clock:
@@ -98,27 +90,22 @@ class _Clock:
                 transfer[2] = 0
 
 
-def timeline(
-    model: TimeModel, layers: Sequence[Terms], style: str, *, plan_ps: int = 0
-) -> IterationTimeline:
-    """One iteration, forward and backward, from the terms of each layer.  `plan_ps` is the time to
-    plan one layer.
-    """
+def timeline(model: TimeModel, layers: Sequence[Terms], style: str) -> IterationTimeline:
+    """One iteration, forward and backward, from the terms of each layer; planning takes no time."""
     if style not in STYLES:
         raise InputError(f"unknown style {style!r}; known styles: {', '.join(STYLES)}")
     clock = _Clock()
     if style in ("deepspeed", "fastermoe"):
-        _blocking(clock, model, layers, plan_ps if style == "fastermoe" else 0)
+        _blocking(clock, model, layers)
     else:
-        _overlapped(clock, model, layers, plan_ps, ahead=len(layers) if style == "ours" else 1)
+        _overlapped(clock, model, layers, ahead=len(layers) if style == "ours" else 1)
     return IterationTimeline(
         style, tuple(sorted(clock.events, key=lambda e: (e.start_ps, e.end_ps)))
     )
 
 
-def _blocking(clock: _Clock, model: TimeModel, layers: Sequence[Terms], plan_ps: int) -> None:
+def _blocking(clock: _Clock, model: TimeModel, layers: Sequence[Terms]) -> None:
     for i, t in enumerate(layers):
-        clock.run(i, "plan", "compute", plan_ps)
         clock.run(i, "trans", "network", t.trans)
         clock.run(i, "a2a", "network", t.a2a)
         clock.run(i, "fec", "compute", t.fec)
@@ -132,16 +119,13 @@ def _blocking(clock: _Clock, model: TimeModel, layers: Sequence[Terms], plan_ps:
         clock.run(i, "agg", "network", t.agg)
 
 
-def _overlapped(
-    clock: _Clock, model: TimeModel, layers: Sequence[Terms], plan_ps: int, ahead: int
-) -> None:
+def _overlapped(clock: _Clock, model: TimeModel, layers: Sequence[Terms], ahead: int) -> None:
     """Forward, transfers of up to `ahead` later layers run under compute; backward, gradients of
     layers already done.
     """
     waiting = [[i, "trans", t.trans] for i, t in enumerate(layers)]
     for i, t in enumerate(layers):
         clock.finish(waiting, i)
-        clock.events.append(Event(i, "plan", "cpu", clock.now, clock.now + plan_ps))
         clock.run(i, "a2a", "network", t.a2a)
         coming = waiting[i + 1 : i + 1 + ahead]
         clock.compute(i, "fec", t.fec, coming)

@@ -67,6 +67,7 @@ class TimeModel:
     grad_ratio   gradient bytes over parameter bytes, as (numerator, denominator)
     fnec_ps      other compute of the layer, forward; backward takes twice as long
     overlap      eq. 8 instead of eq. 6
+    steps        iterations that copies, other compute and counts are summed over
     """
 
     nodes: int
@@ -80,6 +81,7 @@ class TimeModel:
     grad_ratio: tuple[int, int] = (1, 1)
     fnec_ps: int = 0
     overlap: bool = True
+    steps: int = 1
 
     def __post_init__(self) -> None:
         for name in ("node_ps", "copy_ps"):
@@ -200,7 +202,10 @@ class TimeModel:
         """
         sent = 1 if serving else steps
         if max(self._longest[1] * sent, self.bnec_ps * steps) > MAX_PS:
-            raise InputError(f"{steps} iterations at once: plan on fewer (--window)")
+            raise InputError(
+                f"a copy of {self._longest[1]} ps, other compute of {self.bnec_ps} ps: a plan over "
+                f"several iterations takes at most {MAX_PS // steps} ps of each"
+            )
         return replace(
             self,
             copy_ps=self.copy_ps * sent,
@@ -208,6 +213,7 @@ class TimeModel:
             copy_mean_ps=self.copy_mean_ps * sent,
             fnec_ps=self.fnec_ps * steps,
             grad_ratio=(0, 1) if serving else self.grad_ratio,
+            steps=steps,
         )
 
     @cached_property
@@ -259,8 +265,9 @@ class TimeModel:
         most = total(tokens) * token_ps + tokens.size * copy_ps
         if most > MAX_SUM_PS:
             raise InputError(
-                f"{total(tokens)} tokens of {token_ps} ps and {tokens.size} copies of {copy_ps} "
-                f"ps: more than {MAX_SUM_PS} ps, which is all that is computed with"
+                f"{total(tokens) // self.steps} tokens per iteration of up to {token_ps} ps, and "
+                f"{tokens.size} copies: more than {MAX_SUM_PS // self.steps} ps, which is all that "
+                "is computed with"
             )
 
 

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from railopt.base.arrays import Floats, Int32s, Ints
 from railopt.base.errors import InputError
 from railopt.moe.placement.packing import check, loads_of
-from railopt.moe.placement.placement import slot_gpus
 
 
 def eplb(weight: npt.ArrayLike, replicas: int, groups: int, nodes: int, gpus: int) -> Int32s:
@@ -33,13 +32,6 @@ def eplb(weight: npt.ArrayLike, replicas: int, groups: int, nodes: int, gpus: in
     if loads.shape[1] % groups or groups % nodes or replicas % nodes:
         groups = nodes = 1
     return np.stack([_layer(row, replicas, groups, nodes, gpus) for row in loads])
-
-
-def twins(phy2log: Int32s, gpus: int) -> int:
-    """Replicas that share their GPU with another of the same expert, over all layers."""
-    owner = slot_gpus(phy2log.shape[1], gpus)
-    experts = int(phy2log.max()) + 1
-    return sum(len(row) - len(np.unique(owner * experts + row)) for row in phy2log)
 
 
 def _layer(load: Floats, replicas: int, groups: int, nodes: int, gpus: int) -> Int32s:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Bools, Floats, Int32s, Ints
 from railopt.base.errors import InputError
-from railopt.model.tokens import DEDUP
 from railopt.model.traffic import Traffic
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.trace import Trace
@@ -48,6 +47,9 @@ def flows(
     _check_rule(holds, rule)
     tokens = np.asarray(counts, np.int64)
     result: Ints = np.zeros((len(tokens), len(tokens)), np.int64)
+    if np.count_nonzero(holds) == holds.shape[1]:  # one copy of each: every rule sends to it
+        np.add.at(result.T, np.asarray(home, np.int64), tokens.T)
+        return result
     for expert, eligible in enumerate(eligible_gpus(holds, home, gpus, rule)):
         result += _even(tokens[:, expert], eligible, expert)
     return result
@@ -130,28 +132,18 @@ def dispatch(
     *,
     token_bytes: int,
     rule: str = "home",
-    dedup: str | None = None,
 ) -> Traffic:
     """The bytes of the dispatch all-to-all of one layer; the combine is its transpose (`combine`).
 
+    A token is sent once for each of its experts (`tokens_of_choices` sends it once to a node).
+
     iteration  a recorded training iteration (-1: the last); layer  a layer of the trace
-    dedup      None: a token is sent once for each of its experts; "gpu": once for each GPU; "node":
-               once for each node, to the GPU there with the sender's local index, which passes it
-               on over scale-up.  The last two need per-token choices; they are scaled to all tokens
-               of the rank where only some were recorded.
     """
     trace.expect(ranks=placement.devices, experts=placement.experts)
     column = column_of(trace, placement, layer)
     row = trace.row(iteration)
     holds, home = placement.holds[column], placement.home[column]
-    if dedup is None:
-        flow = flows(trace.counts[row, column], holds, home, placement.gpus, rule)
-    elif dedup in DEDUP:
-        flow = _unique(
-            trace, placement, int(trace.iterations[row]), layer, holds, home, rule, dedup
-        )
-    else:
-        raise InputError(f"unknown de-duplication {dedup!r}: expected None, 'gpu' or 'node'")
+    flow = flows(trace.counts[row, column], holds, home, placement.gpus, rule)
     np.fill_diagonal(flow, 0)
     return Traffic(flow * token_bytes, placement.nodes)
 
@@ -171,40 +163,6 @@ def column_of(trace: Trace, placement: Placement, layer: int) -> int:
             f"a placement of {placement.layers} layers for a trace of {len(trace.layers)}"
         )
     return int(found[0])
-
-
-def _unique(
-    trace: Trace,
-    placement: Placement,
-    iteration: int,
-    layer: int,
-    holds: Bools,
-    home: Ints | npt.NDArray[np.int32],
-    rule: str,
-    dedup: str,
-) -> Ints:
-    """Tokens [source GPU, destination GPU] when a token is sent once a GPU, or once a node and
-    passed on there.
-    """
-    rank, chosen = trace.tokens(iteration, layer)
-    devices, gpus = placement.devices, placement.gpus
-    target = target_gpus(rank, chosen, holds, home, gpus, rule)
-    source = rank[:, None]
-    token = np.arange(len(rank))[:, None]
-    most = int(np.bincount(rank).max(initial=1))
-    scale = (
-        trace.tokens_per_rank // most
-        if trace.tokens_per_rank and trace.tokens_per_rank % most == 0
-        else 1
-    )
-    if dedup == "gpu":
-        pairs = np.unique(token * devices + target)
-        return _count(rank[pairs // devices], pairs % devices, devices) * scale
-    gate = np.where(target // gpus == source // gpus, source, target // gpus * gpus + source % gpus)
-    arrivals = np.unique(token * devices + gate)
-    flow = _count(rank[arrivals // devices], arrivals % devices, devices)
-    passed = np.unique((token * devices + gate) * devices + target)
-    return (flow + _count(passed // devices % devices, passed % devices, devices)) * scale
 
 
 def target_gpus(
@@ -228,9 +186,3 @@ def target_gpus(
     target = np.empty(len(key), np.int64)
     target[order] = np.repeat(np.tile(np.arange(devices), devices * experts), shares.reshape(-1))
     return target.reshape(chosen.shape)
-
-
-def _count(source: Ints, target: Ints, devices: int) -> Ints:
-    return np.bincount(source * devices + target, minlength=devices * devices).reshape(
-        devices, devices
-    )

@@ -13,8 +13,7 @@ from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.model.tokens import Tokens
 from railopt.moe.placement.placement import Placement
-from railopt.moe.routing.dispatch import RULES, column_of, target_gpus
-from railopt.moe.routing.trace import Trace
+from railopt.moe.routing.dispatch import RULES, target_gpus
 
 
 def tokens_of_choices(
@@ -52,37 +51,6 @@ def tokens_of_choices(
     target = target_gpus(source, experts, holds, home, placement.gpus, rule)
     fabric = Fabric.uniform(placement.nodes, 1, gpus=placement.gpus)
     return Tokens.from_targets(fabric, source, target, token_bytes=token_bytes, dedup=dedup)
-
-
-def tokens_of_trace(
-    trace: Trace,
-    placement: Placement,
-    iteration: int,
-    layer: int,
-    *,
-    token_bytes: int,
-    rule: str = "home",
-    dedup: str | None = "node",
-) -> Tokens:
-    """The dispatch of one recorded iteration (-1: the last) and layer.  The trace's counts must be
-    those of its choices; a sample of the tokens is refused, since it can't be made whole.
-    """
-    trace.expect(ranks=placement.devices, experts=placement.experts)
-    column, row = column_of(trace, placement, layer), trace.row(iteration)
-    rank, chosen = trace.tokens(int(trace.iterations[row]), layer)
-    seen = np.zeros((trace.ranks, trace.experts), np.int64)
-    np.add.at(seen, (rank[:, None], chosen), 1)
-    wrong = np.argwhere(seen != trace.counts[row, column])
-    if len(wrong):
-        where, expert = wrong[0].tolist()
-        raise InputError(
-            f"iteration {trace.iterations[row]}, layer {layer}: the choices of rank {where} name "
-            f"expert {expert} {seen[where, expert]} times, its counts say "
-            f"{trace.counts[row, column, where, expert]}: expected the choices of all tokens"
-        )
-    return tokens_of_choices(
-        chosen, placement, column, token_bytes=token_bytes, rank=rank, rule=rule, dedup=dedup
-    )
 
 
 def _ranks(

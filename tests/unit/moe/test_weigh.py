@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -10,17 +11,22 @@ import pytest
 from railopt.base.dice import Dice
 from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
+from railopt.moe.joint import Demand, NodePrices
 from railopt.moe.routing.sources import trace_from
 from railopt.moe.routing.trace import Trace
+from railopt.moe.together import found_together, split_over
 from railopt.moe.weigh import (
     ANY_COPIES,
     ANY_PLACEMENT,
     ANY_RAILS,
     ANY_SPLIT,
+    LEFT_OUT,
     MECHANISMS,
+    Farthest,
     Weighed,
     WeighQuestion,
     Worth,
+    _weakness,
     in_domains,
     near_first,
     weigh,
@@ -70,6 +76,7 @@ def test_every_row_is_above_its_bound_and_the_last() -> None:
     assert [row.added for row in found.rows] == ["", *MECHANISMS]
     for row in found.rows:
         assert row.bound_ps <= row.exchange_ps
+        assert row.iteration_bound_ps <= row.iteration_ps
         if row.added != "experts":  # which is not held to the slots
             assert row.exchange_ps >= found.exchange_bound_ps <= row.bound_ps
             assert row.iteration_ps >= found.iteration_bound_ps
@@ -158,28 +165,44 @@ def test_a_trace_must_have_two_steps_and_fit() -> None:
         weigh(drifting(), Fabric.uniform(3, 2, "100Gb/s", gpus=2), WeighQuestion(**QUICK))
 
 
-@pytest.mark.parametrize(
-    ("bound", "exchange", "together", "said"),
-    [
-        (95, 100, 200, ""),
-        (95, 200, 100, ""),
-        (0, 100, 0, ""),
-        (50, 100, 90, "44% below the best found: it may hold parts of an expert"),
-        (50, 80, 90, "38% below"),
-    ],
-)
-def test_a_weak_bound_says_which_freedom_it_has(
-    bound: int, exchange: int, together: int, said: str
-) -> None:
-    rows = [
-        Worth("", 200, 900, 150, ANY_RAILS, True, 0.0),
-        Worth("placement", exchange, 800, 60, ANY_SPLIT, True, 0.0),
-        Worth("experts", 10, 700, 0, ANY_SPLIT, True, 0.0),  # is not held to the slots
-    ]
-    found = Weighed(tuple(rows), bound, 100, together, (3,), 2, False, "gpt")
-    assert said in found.weakness
-    assert bool(found.weakness) == bool(said)
-    assert Weighed.from_dict(found.as_dict()).rows == found.rows
+@pytest.mark.parametrize("seed", [1, 5])
+def test_a_weak_bound_names_the_freedom_that_makes_it(seed: int) -> None:
+    """Four nodes with a slot each, whose tokens want all experts."""
+    one = np.ones(4, np.int64)
+    demand = Demand(Dice(seed, "crowded").below(60, (4, 4)), one, 10 * one, 10 * one, 1)
+    near = demand.relaxed()
+    found = found_together(demand, near.held)
+    worst = max(
+        (split_over(demand, np.eye(4, dtype=bool)[list(each)]) for each in permutations(range(4))),
+        key=lambda each: each.seconds(demand),
+    )
+    cases = {
+        "placement: it holds parts of": (near.prices, found),
+        "placement: ": (near.prices, worst),
+        "prices: one set": (NodePrices(one, 0 * one, 0 * one), found),
+    }
+    for said, (prices, placed) in cases.items():
+        far = Farthest(3, 1, demand, prices, placed)
+        parts = far.parts()
+        assert sum(parts.values()) == far.distance()
+        assert min(parts.values()) >= -far.distance() / 10**5  # prices are rounded
+        assert max(parts, key=parts.__getitem__).startswith(said)
+        assert "50% below the best found; in layer 1 of step 3, where" in _weakness(5, 10, far)
+        assert _weakness(10, 11, far) == ""
+
+
+def test_rows_come_back_from_json_and_say_why_they_are_left_out() -> None:
+    rows = (
+        Worth("", 200, 900, 150, 850, ANY_RAILS, True, 0.0),
+        Worth("stages", 190, 880, 150, 850, ANY_RAILS, False, 0.0, "compact"),
+        Worth("placement", 300, 990, 60, 700, ANY_SPLIT, False, 0.0, "copies near"),
+    )
+    found = Weighed(rows, 50, 100, 60, (3,), 2, False, "gpt", "weak")
+    data = found.as_dict()
+    hows = [row["how"] for row in data["rows"]]
+    assert hows[1:] == [f"compact; {LEFT_OUT}", "copies near; loses, left out"]
+    back = Weighed.from_dict(data)
+    assert (back.rows, back.weakness) == (rows, "weak")
 
 
 @pytest.mark.parametrize("order", [("experts", "placement"), ("experts", "placement", "split")])

@@ -12,7 +12,7 @@ from railopt.report.saving import save_figure
 
 
 def line(style: str, count: int) -> IterationTimeline:
-    kinds = (("a2a", "network"), ("fec", "compute"), ("plan", "cpu"))
+    kinds = (("a2a", "network"), ("fec", "compute"), ("bnec", "compute"))
     return IterationTimeline(
         style,
         tuple(Event(0, *kinds[i % 3], 10**9 * i, 10**9 * (i + 1)) for i in range(count)),
@@ -31,7 +31,7 @@ def test_every_event_is_a_shape_and_every_timeline_is_named(tmp_path: Path) -> N
         shapes[count] = len(figure.axes[0].collections)
         for name in ("no balancing", "(as DeepSpeed)", "railopt", "two styles"):
             assert f"<!-- {name} -->" in picture
-        for name in ("all-to-all of tokens", "choice of the copies (Plan)"):
+        for name in ("all-to-all of tokens", "other computation"):
             assert f"<!-- {name} -->" in picture
         assert "deepspeed" not in picture
         assert "Trans" not in picture  # nothing of it happens here

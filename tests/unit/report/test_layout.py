@@ -155,7 +155,7 @@ def drawn_faults(width: float) -> Any:
 
 def drawn_gantt(width: float) -> Any:
     kinds = (("a2a", "network"), ("trans", "network"), ("agg", "network"), ("fec", "compute"))
-    kinds += (("fnec", "compute"), ("plan", "cpu"))
+    kinds += (("fnec", "compute"), ("bec", "compute"))
     events = tuple(Event(0, *kinds[i % 6], 10**9 * i, 10**9 * (i + 1)) for i in range(24))
     lines = [IterationTimeline(style, events) for style in ("deepspeed", "ours")]
     names = ("before:\nnothing overlaps", "after: pro-prophet,\ncopies sent ahead")
@@ -245,6 +245,7 @@ def drawn_waterfall(width: float) -> Any:
             4_000_000_000 - place * 500_000_000,
             9_000_000_000,
             1_500_000_000,
+            5_000_000_000,
             "any rails",
             kept=place != 2,
             copies=0.0,

@@ -16,7 +16,7 @@ from railopt import Fabric, Plan, Traffic
 from railopt.base.errors import Infeasible, InputError
 from railopt.evidence.bracket import Bracket, Status
 from railopt.moe.hybrid import domains as partition
-from railopt.moe.hybrid import gating, migrate, spec, stream
+from railopt.moe.hybrid import gating, migrate, simulated, spec, stream
 from railopt.moe.hybrid.answer import answer
 from railopt.moe.hybrid.recorded import FollowQuestion, follow
 from railopt.moe.hybrid.simulated import block_time
@@ -85,8 +85,7 @@ def test_simulation_agrees_with_the_model(sizes: tuple[int, int], gradients: boo
     )
     chosen = stream.domains_of_sizes(block, sizes)
     modelled = stream.latency(block, chosen).total
-    for merge in (True, False):
-        assert abs(block_time(block, chosen, merge=merge) / modelled - 1) < Fraction(1, 10**5)
+    assert abs(block_time(block, chosen) / modelled - 1) < Fraction(1, 10**5)
 
 
 def test_unequal_domains_are_not_simulated() -> None:
@@ -95,12 +94,13 @@ def test_unequal_domains_are_not_simulated() -> None:
         block_time(block, [stream.Domain(10, 4)])
 
 
-def test_merged_flows_take_as_long_as_all_of_them() -> None:
+def test_merged_flows_take_as_long_as_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     block = flat(workers=24)
-    for size in (1, 2, 6, 24):
-        chosen = stream.domains_of_sizes(block, [size])
-        full, merged = block_time(block, chosen, merge=False), block_time(block, chosen)
-        assert abs(full / merged - 1) < Fraction(1, 10**6)
+    every = [stream.domains_of_sizes(block, [size]) for size in (1, 2, 6, 24)]
+    merged = [block_time(block, chosen) for chosen in every]
+    monkeypatch.setattr(simulated, "HOPS", 24)
+    for chosen, few in zip(every, merged, strict=True):
+        assert abs(block_time(block, chosen) / few - 1) < Fraction(1, 10**6)
 
 
 def off_nodes(matrix: np.ndarray, gpus: int = 8) -> np.ndarray:
@@ -236,7 +236,7 @@ def test_migration_round_trip_and_its_error() -> None:
     for ratio in (2, 5, 50):
         keep = migrate.kept(experts[0].size, ratio)
         sent = migrate.encode(experts[0], shared, keep)
-        assert sent.compression(4) >= ratio
+        assert experts[0].nbytes >= ratio * sent.nbytes
         assert len(sent.values) == keep
         errors.append(migrate.relative_error(experts[0], shared, sent))
         difference = np.sort(np.abs((experts[0] - shared).ravel()))
@@ -321,7 +321,7 @@ def test_a_few_copies_are_proved_whatever_times_their_gather_could_take() -> Non
         Fraction(4),
     )
     choice = gating.choose(instance)
-    assert choice.nodes < 2**5
+    assert len(choice.leaves) < 2**4
     assert choice.bracket.optimum_known
     assert gating.check_tree(instance, choice)
 

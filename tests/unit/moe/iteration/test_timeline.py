@@ -29,7 +29,7 @@ def test_without_balancing_every_operation_follows_the_last() -> None:
     bare = [t._replace(trans=0, agg=0) for t in LAYERS]
     expected = sum(4 * t.a2a + 3 * t.fec + 3 * 7 for t in LAYERS)
     assert timeline(model(), bare, "deepspeed").total_ps == expected
-    assert timeline(model(), LAYERS, "fastermoe", plan_ps=2).total_ps == expected + 2 * 63 + 3 * 2
+    assert timeline(model(), LAYERS, "fastermoe").total_ps == expected + 2 * 63
     assert timeline(model(), bare, "pro-prophet").total_ps == expected
 
 
@@ -65,14 +65,13 @@ def test_looking_further_ahead_never_takes_longer() -> None:
 
 @pytest.mark.parametrize("style", STYLES)
 def test_no_stream_does_two_things_at_once_and_all_work_is_done(style: str) -> None:
-    made = timeline(model(), LAYERS, style, plan_ps=1)
+    made = timeline(model(), LAYERS, style)
     for stream in ("compute", "network"):
         events = [e for e in made.events if e.stream == stream]
         assert all(a.end_ps <= b.start_ps for a, b in pairwise(events))
     assert busy_ps(made, "a2a") == sum(4 * t.a2a for t in LAYERS)
     assert busy_ps(made, "fec") + busy_ps(made, "bec") == sum(3 * t.fec for t in LAYERS)
     assert busy_ps(made, "trans") == sum(t.trans for t in LAYERS)
-    assert made.as_dict()["total_ps"] == made.total_ps
 
 
 def test_transfers_arrive_before_they_are_needed() -> None:

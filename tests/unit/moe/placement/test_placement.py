@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from railopt.base.errors import InputError
-from railopt.moe.placement.eplb import eplb, twins
+from railopt.moe.placement.eplb import eplb
 from railopt.moe.placement.packing import balance
 from railopt.moe.placement.placement import Placement, contiguous_home, slot_gpus
 from railopt.moe.placement.repair import left_over, repaired, resized
 from railopt.moe.placement.replicate import rebalance
 from railopt.moe.placement.vllm import sizes_of
 from railopt.moe.presets import PRESETS, moe_gpt, preset
+from tests.twins import twins
 
 
 def zipf(layers: int, experts: int, seed: int = 0, skew: float = 0.8) -> np.ndarray:
@@ -240,7 +241,7 @@ def test_groups_that_are_spread_over_nodes_are_not_repaired() -> None:
 
 def test_presets_have_their_public_dimensions() -> None:
     v3 = preset("deepseek-v3")
-    assert (v3.layers, v3.experts, v3.top_k, v3.hidden, v3.groups) == (58, 256, 8, 7168, 8)
+    assert (v3.layers, v3.experts, v3.top_k, v3.hidden) == (58, 256, 8, 7168)
     assert v3.expert_params == 44_040_192
     assert preset("mixtral-8x7b").expert_bytes() == 2 * 3 * 4096 * 14336
     mixtral = preset("mixtral-8x7b")

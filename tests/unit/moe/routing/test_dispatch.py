@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 import pytest
 
@@ -93,44 +91,6 @@ def test_dispatch_and_its_way_back() -> None:
     np.testing.assert_array_equal(combine(sent).bytes, expected.T)
 
 
-@pytest.mark.parametrize("dedup", ["gpu", "node"])
-def test_deduplication_matches_a_loop_over_tokens(dedup: str) -> None:
-    for seed in range(4):
-        trace, placed = example(seed)
-        got = dispatch(trace, placed, 3, 5, token_bytes=1, dedup=dedup).bytes
-        expected: dict[tuple[int, int], int] = defaultdict(int)
-        for source in range(4):
-            for token in trace.chosen(3, 5)[source]:
-                targets = {home_rule(source, int(e), placed) for e in token}
-                if dedup == "gpu":
-                    for target in targets:
-                        expected[source, target] += 1
-                    continue
-                gates = {
-                    source if t // GPUS == source // GPUS else t // GPUS * GPUS + source % GPUS
-                    for t in targets
-                }
-                for gate in gates:
-                    expected[source, gate] += 1
-                    for target in targets:
-                        if target // GPUS == gate // GPUS:
-                            expected[gate, target] += 1
-        matrix = np.zeros((4, 4), np.int64)
-        for (a, b), number in expected.items():
-            matrix[a, b] = number
-        np.fill_diagonal(matrix, 0)
-        np.testing.assert_array_equal(got, matrix)
-
-
-def test_deduplication_never_adds_bytes_between_nodes() -> None:
-    trace, placed = example(2, tokens=40)
-    plain, gpu, node = (
-        dispatch(trace, placed, 3, 5, token_bytes=1, dedup=d).node_matrix.sum()
-        for d in (None, "gpu", "node")
-    )
-    assert plain >= gpu >= node > 0
-
-
 def test_bad_requests_say_why() -> None:
     trace, placed = example()
     with pytest.raises(InputError, match="layer 0 is not in the trace"):
@@ -139,11 +99,6 @@ def test_bad_requests_say_why() -> None:
         dispatch(trace, placed, 9, 5, token_bytes=1)
     with pytest.raises(InputError, match="unknown rule"):
         dispatch(trace, placed, 3, 5, token_bytes=1, rule="nearest")
-    with pytest.raises(InputError, match="unknown de-duplication"):
-        dispatch(trace, placed, 3, 5, token_bytes=1, dedup="rack")
-    bare = Trace(trace.counts, TOP_K, iterations=trace.iterations, layers=trace.layers)
-    with pytest.raises(InputError, match="no per-token choices"):
-        dispatch(bare, placed, 3, 5, token_bytes=1, dedup="gpu")
     with pytest.raises(InputError, match="for 6 experts, expected 8"):
         dispatch(trace, Placement.contiguous(1, 8, 2, 2), 3, 5, token_bytes=1)
     with pytest.raises(InputError, match="for 4 source ranks, expected 8"):

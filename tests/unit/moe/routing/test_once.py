@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from railopt.base.errors import InputError
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.dispatch import dispatch
-from railopt.moe.routing.once import tokens_of_choices, tokens_of_trace
+from railopt.moe.routing.once import tokens_of_choices
 from railopt.moe.routing.trace import Trace
 
 NODES, GPUS, EXPERTS = 3, 2, 12
@@ -34,9 +33,9 @@ def test_a_trace_of_ragged_ranks() -> None:
     rank, chosen = trace.tokens(0, 1)
     assert np.bincount(rank).tolist() == [1, 2, 3, 4, 5, 6]
     assert chosen.min() >= 0
-    made = tokens_of_trace(trace, PLACEMENT, 0, 1, token_bytes=10)
-    for counted in ({"rank": rank}, {"counts": [1, 2, 3, 4, 5, 6]}):
-        assert made == tokens_of_choices(chosen, PLACEMENT, 1, token_bytes=10, **counted)
+    made = tokens_of_choices(chosen, PLACEMENT, 1, token_bytes=10, rank=rank)
+    counts = [1, 2, 3, 4, 5, 6]
+    assert made == tokens_of_choices(chosen, PLACEMENT, 1, token_bytes=10, counts=counts)
 
 
 def test_a_ragged_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -50,34 +49,27 @@ def test_a_ragged_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bytes_between_gpus_are_those_of_the_dispatch(seed: int) -> None:
-    """Without de-duplication and once a GPU, summed over pairs; experts with copies, every rule."""
+    """Once for each expert, summed over pairs; experts with copies, every rule."""
     holds = np.random.default_rng(seed).random((2, NODES * GPUS, EXPERTS)) < 0.3
     copied = Placement.from_home(PLACEMENT.home, NODES, GPUS, holds)
     for rule in ("home", "near", "even"):
-        for dedup in (None, "gpu"):
-            for placement in (PLACEMENT, copied):
-                kinds: dict[str, Any] = {"token_bytes": 3, "rule": rule, "dedup": dedup}
-                made = tokens_of_trace(ragged(seed), placement, -1, 0, **kinds)
-                matrix = np.zeros((NODES * GPUS,) * 2, np.int64)
-                target = made.dst * GPUS + made.targets.argmax(axis=1)
-                np.add.at(matrix, (made.src_gpu, target), made.number * 3)
-                expected = dispatch(ragged(seed), placement, -1, 0, **kinds).bytes.copy()
-                node = np.arange(NODES * GPUS) // GPUS
-                expected[node[:, None] == node] = 0
-                np.testing.assert_array_equal(matrix.sum(axis=1), expected.sum(axis=1))
-                if dedup == "gpu" or placement is PLACEMENT:
-                    np.testing.assert_array_equal(matrix, expected)
+        for placement in (PLACEMENT, copied):
+            kinds: dict[str, Any] = {"token_bytes": 3, "rule": rule}
+            rank, chosen = ragged(seed).tokens(0, 0)
+            made = tokens_of_choices(chosen, placement, rank=rank, dedup=None, **kinds)
+            matrix = np.zeros((NODES * GPUS,) * 2, np.int64)
+            target = made.dst * GPUS + made.targets.argmax(axis=1)
+            np.add.at(matrix, (made.src_gpu, target), made.number * 3)
+            expected = dispatch(ragged(seed), placement, -1, 0, **kinds).bytes.copy()
+            node = np.arange(NODES * GPUS) // GPUS
+            expected[node[:, None] == node] = 0
+            np.testing.assert_array_equal(matrix.sum(axis=1), expected.sum(axis=1))
+            if placement is PLACEMENT:
+                np.testing.assert_array_equal(matrix, expected)
 
 
 def test_counts_that_contradict_the_choices() -> None:
-    trace = ragged()
-    counts = trace.counts.copy()
-    counts[0, 1, 3, 2] += 1
-    with pytest.raises(InputError, match="rank 3 name expert 2"):
-        tokens_of_trace(
-            replace(trace, counts=counts, tokens_per_rank=0), PLACEMENT, 0, 1, token_bytes=1
-        )
-    chosen = trace.tokens(0, 0)[1]
+    chosen = ragged().tokens(0, 0)[1]
     for wrong, message in (
         ({}, "give rank or counts"),
         ({"counts": [1, 2, 3, 4, 5, 7]}, "22 tokens in all"),
@@ -102,8 +94,6 @@ def test_other_refusals() -> None:
     ):
         with pytest.raises(InputError, match=message):
             tokens_of_choices(chosen, PLACEMENT, column, **{**good, **rest})
-    with pytest.raises(InputError, match="expected 6"):
-        tokens_of_trace(ragged().merged(3), PLACEMENT, 0, 0, token_bytes=1)
 
 
 def test_padding_is_whole_rows() -> None:
