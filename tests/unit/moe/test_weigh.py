@@ -182,6 +182,7 @@ def test_a_weak_bound_says_which_freedom_it_has(
     assert Weighed.from_dict(found.as_dict()).rows == found.rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [("experts", "placement"), ("experts", "placement", "split")])
 def test_a_placement_after_experts_keeps_their_domains(order: tuple[str, ...]) -> None:
     """Each node holds every expert then, so that NICs carry nothing."""
