@@ -19,6 +19,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 signal.signal(
     signal.SIGINT, signal.default_int_handler
 )  # shells start background jobs with Ctrl-C ignored, and tests send it
+os.environ.pop("COLUMNS", None)  # lines of any length, whatever runs the tests says of its terminal
 
 
 # Skips that CI expects: test id prefix -> why.  Any other skip fails CI.
@@ -53,12 +54,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def ctrl_c() -> None:
     """Ctrl-C is Python's own again, whatever a library that was tested before has made of it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(autouse=True)
-def no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines of any length, whatever runs the tests says of its terminal."""
-    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @dataclass(frozen=True)

@@ -61,12 +61,12 @@ def gantt(
 
 def _band(axes: Any, band: int, line: IterationTimeline) -> None:
     """The events of a timeline, and its length behind them."""
+    spans: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for event in line.events:
-        axes.broken_barh(
-            [(event.start_ps / PS_PER_MS, (event.end_ps - event.start_ps) / PS_PER_MS)],
-            (band + ROW[event.stream], 0.34),
-            color=OPERATIONS[event.operation][0],
-            linewidth=0,
-        )
+        span = event.start_ps / PS_PER_MS, (event.end_ps - event.start_ps) / PS_PER_MS
+        spans.setdefault((event.stream, event.operation), []).append(span)
+    for (stream, operation), times in spans.items():
+        place, colour = (band + ROW[stream], 0.34), OPERATIONS[operation][0]
+        axes.broken_barh(times, place, color=colour, linewidth=0)
     end = line.total_ps / PS_PER_MS
     axes.text(end, band + 0.6, f" {end:.2f} ms", va="center")

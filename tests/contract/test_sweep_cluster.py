@@ -27,6 +27,11 @@ SPEC = {
 }
 
 
+@pytest.fixture(autouse=True)
+def kernels_are_compiled() -> None:
+    """They are not, as where users sweep: so little work in so many processes."""
+
+
 class Cluster:
     """A scheduler and workers, each a command of its own, that end with the test."""
 

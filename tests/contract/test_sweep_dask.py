@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from railopt.sweep import results, spec
 
 SPEC = """name = "contract"
@@ -24,6 +26,11 @@ seed = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
 """
 
 
+@pytest.fixture(autouse=True)
+def kernels_are_compiled() -> None:
+    """They are not, as where users sweep: so little work in so many processes."""
+
+
 def start(path: Path, folder: Path, workers: int = 1) -> subprocess.Popen[bytes]:
     options = ["-o", str(folder), "--workers", str(workers)]
     return subprocess.Popen(
@@ -31,7 +38,6 @@ def start(path: Path, folder: Path, workers: int = 1) -> subprocess.Popen[bytes]
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        env={**os.environ, "RAILOPT_COMPILE": "auto"},  # so little work in so many processes
     )
 
 

@@ -188,6 +188,7 @@ def test_every_public_name_resolves(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_without_pytorch_its_room_is_shown_and_its_names_say_what_they_need() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
@@ -201,6 +202,7 @@ def test_without_pytorch_its_room_is_shown_and_its_names_say_what_they_need() ->
     assert "BackendError" in ran.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_rooms_are_reached_from_a_plain_import() -> None:
     code = "import railopt; print(railopt.sim.simulate.__name__, railopt.solver.__name__)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,7 +11,6 @@ import contextlib
 import io
 import json
 import random
-import resource
 import struct
 import subprocess
 import sys
@@ -34,13 +33,10 @@ kernel = railopt.checker
 SECONDS, BYTES = 15, 1 << 30
 
 
-def limited() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-
-
 # As `python -S checker.py FILE` does, by way of its bytecode, which a script has none of.
-NODE_POLICIES = """import sys
+ALONE = f"""import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, ({BYTES}, {BYTES}))
+resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))
 from importlib.util import module_from_spec, spec_from_file_location
 spec = spec_from_file_location("checker", sys.argv[1])
 sys.modules["checker"] = checker = module_from_spec(spec)
@@ -50,11 +46,10 @@ sys.exit(checker.main(sys.argv[2:]))"""
 
 def run_alone(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-S", "-I", "-c", NODE_POLICIES, str(kernel.__file__), str(path)],
+        [sys.executable, "-S", "-I", "-c", ALONE, str(kernel.__file__), str(path)],
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=limited,
     )
 
 
@@ -292,7 +287,7 @@ def members(path: Path) -> dict[str, bytes]:
 
 
 def rewrite(path: Path, parts: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
-    with zipfile.ZipFile(path, "w", compression) as archive:
+    with zipfile.ZipFile(path, "w", compression, compresslevel=1) as archive:
         for name, data in parts.items():
             archive.writestr(name, data)
 

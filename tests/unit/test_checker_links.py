@@ -35,13 +35,13 @@ kernel: Any = importlib.import_module("railopt.checker")
 @pytest.mark.slow
 def test_no_forged_link_is_believed(tmp_path: Path) -> None:
     verdicts: Counter[bool] = Counter()
-    for record in forgeries(tmp_path, values=2, pairs=6, seed=1):
+    for record in forgeries(tmp_path, values=1, pairs=4, seed=1):
         verdict = kernel.check_certificate(record, tmp_path, 200_000)
         assert falsehood(record, verdict, tmp_path) == "", json.dumps(record)
         verdicts[verdict.ok] += 1
     true = len(PLANS) * len(RAILS)
     assert verdicts[True] > true
-    assert verdicts[False] > 1000
+    assert verdicts[False] > 600
 
 
 def test_true_links_are_accepted(tmp_path: Path) -> None:

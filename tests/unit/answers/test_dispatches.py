@@ -40,6 +40,7 @@ def plainly(fabric: Fabric, chunks: Chunks, way: str) -> Fraction:
     return max(flows_of_plan(made, NICS_ALONE, seed=SEED)[0].bound, made.scaleup_time)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [1 << 28, 4000])
 def test_times_are_those_of_plans_made_anew(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatches, "ROOM", room)
@@ -56,6 +57,7 @@ def test_times_are_those_of_plans_made_anew(room: int, monkeypatch: pytest.Monke
     assert kinds == {"NICs", "uplinks", "scale-up"}
 
 
+@pytest.mark.slow
 def test_nothing_is_simulated_faster_than_its_busiest_port() -> None:
     work = Dispatches([SKEWED], SEED)
     for one in CANDIDATES:

@@ -37,6 +37,7 @@ def exchange(startup: Fraction = Fraction(1, 10**6), **more: Any) -> tuple[Fabri
     return fabric, ChunkExchange.of(fabric, traffic, 50_000, startup, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("startup", "best_us", "stages"), [("1/2", "19/2", 3), ("2", "13", 2)])
 def test_stages_are_weighed_against_their_start_ups(
     startup: str, best_us: str, stages: int
@@ -154,6 +155,7 @@ def scaled(unit: int) -> ChunkExchange:
     return ChunkExchange(demand, times, times, near, unit, unit, 1, 0, Fraction(1))
 
 
+@pytest.mark.slow
 def test_a_row_without_an_end_has_none() -> None:
     program, _ = build(scaled(1 << 48), 3, 20 << 48)
     assert minimise(program, "cpsat", 60).status == "optimal"

@@ -85,6 +85,7 @@ def test_of_hashed_paths_the_median_draw_counts() -> None:
     assert found.today == median.simulated()
 
 
+@pytest.mark.slow
 def test_a_dead_nic_costs_what_the_theorem_says_and_a_spare_makes_up_for_it() -> None:
     """T9b: of N even NICs, one dead leaves N - 1; two of one node leave N - 2."""
     even = Traffic.from_matrix(np.full((16, 16), 1 << 20, np.int64), FABRIC)
@@ -102,6 +103,7 @@ def test_a_dead_nic_costs_what_the_theorem_says_and_a_spare_makes_up_for_it() ->
     assert single.lost[0] == (None, None), "no time is enough"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rail-only", "spine"])
 def test_the_worst_dead_nics_of_today_are_among_the_cases(kind: str) -> None:
     """GPU 2 of a node that is not the busiest one sends most: as bad with one draw as with all."""

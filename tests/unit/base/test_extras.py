@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,6 @@ def test_what_is_missing_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch
     assert str(said.value) == wanted
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "line", "sentence"),
     [
@@ -71,16 +71,16 @@ def test_what_is_missing_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_command_whose_extra_is_missing(
-    package: str, line: list[str], sentence: str, tmp_path: Path
+    package: str,
+    line: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    railopt_cli: Callable[..., Any],
 ) -> None:
-    code = (
-        f"import sys; sys.modules[{package!r}] = None\n"
-        f"from railopt.cli.main import main; sys.exit(main({line!r}))"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert ran.returncode == 3, ran.stderr
-    assert sentence in ran.stderr
-    assert "Traceback" not in ran.stderr
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.chdir(tmp_path)
+    ran = railopt_cli(*line)
+    assert ran.code == 3, ran.err
+    assert sentence in ran.err
     assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from railopt.base import kernels
+from railopt.base import errors, kernels
 from railopt.base.errors import InputError, on_stderr
 from railopt.base.kernels import compile_mode, kernel, part
 
@@ -76,6 +77,18 @@ def ran(
     )
 
 
+def loaded(folder: Path) -> Any:
+    """`loops` of a folder in this process, as one that starts now has it."""
+    if not (folder / "loops.py").exists():
+        (folder / "loops.py").write_text(MODULE)
+    spec = importlib.util.spec_from_file_location("loops", folder / "loops.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def cached(folder: Path) -> list[Path]:
     return sorted((folder / "__pycache__").glob("loops.*.nb[ic]"))
 
@@ -102,25 +115,47 @@ def test_small_work_is_interpreted_and_loads_no_numba(tmp_path: Path) -> None:
     assert cached(tmp_path) == []
 
 
+@pytest.fixture
+def auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where nothing was interpreted before and nobody says when to compile."""
+    monkeypatch.setattr(kernels, "compile_mode", lambda: "auto")
+    monkeypatch.setitem(kernels._totals, "interpreted", 0.0)
+
+
+def compiles(called: Any, size: int, times: int = 1) -> bool:
+    """Whether something is compiled or loaded when a kernel is called with so many numbers."""
+    before = kernels.compiling_s()
+    for _ in range(times):
+        assert called(np.arange(size)) == size - 1
+    return kernels.compiling_s() > before
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("auto")
 def test_large_arrays_are_compiled_at_once(tmp_path: Path) -> None:
-    assert ran(tmp_path, call(size=200_000)).stdout.strip() == "True"
+    assert compiles(loaded(tmp_path).most, 200_000)
     assert cached(tmp_path)
 
 
 @pytest.mark.slow
-def test_what_was_interpreted_for_long_is_compiled(tmp_path: Path) -> None:
-    code = "import railopt.base.kernels as kernels\nkernels.COMPILE_S = kernels.IMPORT_S = 0.02\n"
-    done = ran(tmp_path, code + call(size=100, times=1) + call(size=100, times=2000))
-    assert done.stdout.split() == ["False", "True"]
+@pytest.mark.usefixtures("auto")
+def test_what_was_interpreted_for_long_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "COMPILE_S", 0.02)
+    monkeypatch.setattr(kernels, "LOAD_S", 0.02)
+    most = loaded(tmp_path).most
+    assert not compiles(most, 100)
+    assert compiles(most, 100, times=2000)
 
 
 @pytest.mark.slow
-def test_what_is_in_the_cache_is_used_sooner(compiled: Path) -> None:
-    code = "import railopt.base.kernels as kernels\nkernels.IMPORT_S = 0.0\n"
-    seen = "import loops\nloops.most(np.arange({0}))\nprint(kernels.compiling_s() > 0)\n"
-    done = ran(compiled, code + seen.format(100) + seen.format(10_000))
-    assert done.stdout.split() == ["False", "True"]
+@pytest.mark.usefixtures("auto")
+def test_what_is_in_the_cache_is_used_sooner(compiled: Path, tmp_path: Path) -> None:
+    most = loaded(compiled).most
+    assert not compiles(most, 100)
+    assert compiles(most, 10_000)
+    assert not compiles(loaded(tmp_path).most, 10_000)
 
 
 @pytest.mark.slow
@@ -156,23 +191,29 @@ DAMAGE = {  # one kernel each: which of its two files, and what stands in it ins
 
 
 @pytest.mark.slow
-def test_damaged_files_in_the_cache_are_one_line(tmp_path: Path) -> None:
-    kernels = [f"@kernel\ndef {name}(values):\n    return values[0]\n" for name in DAMAGE]
-    text = "from railopt.base.kernels import kernel\n" + "\n".join(kernels)
-    (tmp_path / "loops.py").write_text(text)
-    calls = "".join(f"assert loops.{name}(np.arange(3, 5)) == 3\n" for name in DAMAGE)
-    assert ran(tmp_path, "import loops\n" + calls, "always").stderr == ""
+def test_damaged_files_in_the_cache_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = [f"@kernel\ndef {name}(values):\n    return values[0]\n" for name in DAMAGE]
+    (tmp_path / "loops.py").write_text(
+        "from railopt.base.kernels import kernel\n" + "\n".join(text)
+    )
+    monkeypatch.setattr(kernels, "compile_mode", lambda: "always")
+
+    def said() -> str:
+        monkeypatch.setattr(errors, "_said", set())
+        module = loaded(tmp_path)
+        with errors.on_stderr():
+            assert {getattr(module, name)(np.arange(3, 5)) for name in DAMAGE} == {3}
+        return capsys.readouterr().err
+
+    assert said() == ""
     for name, (suffix, damage) in DAMAGE.items():
         (file,) = (tmp_path / "__pycache__").glob(f"loops.{name}-*.{suffix}")
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
-    done = ran(tmp_path, "import loops\n" + calls, "always")
-    assert done.returncode == 0, done.stderr
-    said = done.stderr.splitlines()
-    assert set(said) == {"railopt: files in numba's cache that can't be read are replaced"}
-    assert len(said) <= len(DAMAGE)
-    again = ran(tmp_path, "import loops\n" + calls, "always")
-    assert (again.returncode, again.stderr) == (0, "")
+    assert said() == "railopt: files in numba's cache that can't be read are replaced\n"
+    assert said() == ""
 
 
 @pytest.mark.slow

@@ -138,18 +138,6 @@ def _cells(latex: str) -> list[str]:
     return [cell.strip() for row in rows for cell in row.removesuffix(r"\\").split(" & ")[1:]]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", [*sorted(TABLES), *LONG])
-def test_every_line_fits_a_screen(
-    railopt_cli: Cli, files: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.chdir(files)
-    monkeypatch.setenv("COLUMNS", "100")
-    ran = railopt_cli(*{**TABLES, **LONG}[command])
-    assert ran.code == 0, ran.err
-    assert [line for line in ran.out.splitlines() if len(line) > 100] == []
-
-
 def test_latex_has_numbers_apart_from_units_and_says_what_it_shows(railopt_cli: Cli) -> None:
     line = ("gap", *SMALL, "--policy", "lpt", "--chunk", "512B,1KiB", "--limit", "0s")
     text = railopt_cli(*line, "--format", "latex", "--columns", "policy,chunk,value").out
@@ -171,13 +159,6 @@ def test_latex_has_numbers_apart_from_units_and_says_what_it_shows(railopt_cli: 
     mixed = railopt_cli(*line, "--chunk", "1KiB,flow", "--format", "latex", "--columns", "chunk")
     assert "{tabular}{S}" in mixed.out
     assert "{flow}" in mixed.out
-
-
-def test_help_fits_a_screen(railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    for command in COMMANDS:
-        text = _parser(command).commands[command].format_help()
-        assert [line for line in text.splitlines() if len(line) > 100] == [], command
 
 
 def test_columns_are_chosen_by_name(railopt_cli: Cli) -> None:

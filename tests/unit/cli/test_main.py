@@ -379,8 +379,7 @@ def test_an_output_that_takes_no_more_is_no_traceback(target: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", ["--version", "plan --help"])
+@pytest.mark.parametrize(("words", "unbuffered"), [("--version", "1"), ("plan --help", "")])
 def test_help_that_can_not_be_written_is_an_error(words: str, unbuffered: str) -> None:
     command = f"{sys.executable} -m railopt {words} > /dev/full"
     environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}

@@ -544,6 +544,7 @@ def test_the_row_of_eplb_says_how_its_tokens_split(
     assert "eplb, 12 replicas, tokens even" in rows["near"]
 
 
+@pytest.mark.slow
 def test_a_map_for_vllm_is_read_back_and_its_repair_is_a_curve(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -205,6 +205,7 @@ def test_rows_come_back_from_json_and_say_why_they_are_left_out() -> None:
     assert (back.rows, back.weakness) == (rows, "weak")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [("experts", "placement"), ("experts", "placement", "split")])
 def test_a_placement_after_experts_keeps_their_domains(order: tuple[str, ...]) -> None:
     """Each node holds every expert then, so that NICs carry nothing."""

@@ -359,6 +359,7 @@ def test_few_chunks_get_the_same_rails_without_tables_over_all_pairs(
             assert np.array_equal(made.rail, expected.rail), policy
 
 
+@pytest.mark.slow
 def test_one_chunk_on_many_nodes_takes_little_memory() -> None:
     """A table over all pairs and rails would have 150 MB."""
     fabric = Fabric.uniform(1500, 8, gpus=1).degraded({(3, 0): "1/2", (4, 0): 0})

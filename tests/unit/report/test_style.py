@@ -161,6 +161,7 @@ def test_a_pdf_has_its_width_and_no_type_3_font(tmp_path: Path, inches: float) -
     assert b"/CIDFontType2" in data
 
 
+@pytest.mark.slow
 def test_matplotlibs_own_way_would_be_type_3(tmp_path: Path) -> None:
     figure = gap_figure()
     figure.savefig(tmp_path / "a.pdf")  # type: ignore[attr-defined]

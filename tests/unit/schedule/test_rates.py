@@ -87,6 +87,7 @@ def test_equal_bytes_and_back() -> None:
     assert real.sum(axis=0).tolist() == [matrix[i, (i + 1) % 3] for i in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "within"), [("1/2", "1.05"), ("0", "1.05")])
 def test_compact_beside_a_slow_nic_stays_near_the_bound(share: str, within: str) -> None:
     fabric = Fabric.uniform(16, 8).degraded({(3, 5): share})

@@ -99,7 +99,7 @@ def decided(fabric: Fabric, counts: np.ndarray, policy: str, **options: bool) ->
 @pytest.mark.parametrize("to_nodes", [False, True])
 def test_each_node_alone_decides_as_all_together(name: str, policy: str, to_nodes: bool) -> None:
     fabric = FABRICS[name]
-    for seed, most in ((0, 40), (1, 900), (2, 3)):
+    for seed, most in ((1, 900), (2, 3)):
         counts = some_counts(fabric.nodes * fabric.gpus, seed, most)
         counts[: fabric.gpus] *= 3  # nodes that cut into pieces of different sizes
         together = routes(fabric, counts, policy, to_nodes=to_nodes)
@@ -121,7 +121,7 @@ def test_spill_needs_the_matrix() -> None:
 def test_every_row_arrives_in_torchs_order_and_comes_back(name: str, policy: str) -> None:
     fabric = FABRICS[name]
     ranks = fabric.nodes * fabric.gpus
-    for seed in range(3):
+    for seed in range(2):
         counts = some_counts(ranks, seed)
         ways = [route.way for route in routes(fabric, counts, policy)]
         arrived = walk(fabric, ways, inputs(counts))
@@ -161,6 +161,7 @@ def one_sender(made: Plan, node: int) -> Plan:
     return Plan(made.fabric, made.chunks.take(own), made.rail[own])
 
 
+@pytest.mark.slow
 def test_spill_in_a_loop_is_close_to_its_plan() -> None:
     for fabric in (FABRICS["a slow and a dead NIC"], Fabric.uniform(3, 4)):
         for seed in range(4):
@@ -267,11 +268,11 @@ def test_no_allocation_grows_with_calls() -> None:
     some = [rng.integers(0, 200, (8, 8)) for _ in range(20)]
     blocks = []
     for _ in range(4):  # the first two settle what others have begun, and compile what pays
-        for _, counts in product(range(20), some):
+        for _, counts in product(range(8), some):
             router.route(counts)
         gc.collect()
         blocks.append(sys.getallocatedblocks())
-    assert blocks[3] - blocks[2] < 300  # of 400 calls
+    assert blocks[3] - blocks[2] < 120  # of 160 calls
 
 
 @pytest.mark.parametrize("kind", ["compact", "fast", "spreadout", True])

@@ -21,7 +21,6 @@ from railopt.moe.hybrid.answer import answer
 from railopt.moe.hybrid.recorded import FollowQuestion, follow
 from railopt.moe.hybrid.simulated import block_time
 from railopt.moe.routing.trace import Trace
-from railopt.symbolic.statements import hybrid as symbolic
 
 MB = 10**6
 GBPS = 10**9 // 8
@@ -212,17 +211,6 @@ def test_unequal_domains_are_as_equal_as_can_be() -> None:
     assert (domain.largest, domain.smallest, domain.equal, str(domain)) == (3, 2, False, "2-3")
     with pytest.raises(InputError, match="not equal"):
         partition.meetings([10], [domain], 0)
-
-
-@pytest.mark.parametrize(
-    ("checker", "dropped"),
-    [(symbolic.closed_form, {"capped": False}), (symbolic.equal_domains, {"equal": False})],
-)
-def test_theorems_hold_and_fail_without_their_hypothesis(
-    checker: Callable[..., symbolic.Result], dropped: dict[str, bool]
-) -> None:
-    assert checker(quick=True).ok is True
-    assert checker(quick=True, **dropped).ok is False
 
 
 # ---------------------------------------------------------------- migration
