@@ -17,7 +17,6 @@ from railopt.moe.placement.layer_times import (
     LayerState,
     LayerTables,
     at_home,
-    flip,
     peak,
     terms,
     toggle,
@@ -78,11 +77,11 @@ def _greedy(state: LayerState, away: Ints) -> int:
     trail = np.empty(min(state.limit, devices * experts), np.int64)
     best, kept, used = _follow(state, path, trail)
     for t in range(used - 1, kept - 1, -1):
-        flip(trail[t], state)
+        toggle(trail[t] // experts, trail[t] % experts, layer, state.holds, state.times)
     a2a, fec, _, _, total, _ = terms(devices, state.times, layer.scalars)
     if total == 4 * a2a + 3 * fec:
         return best  # all transfers are hidden: fewer copies would not shorten anything
-    return _prune(best, trail[:kept], state)
+    return _prune(best, trail[:kept], layer, state.holds, state.times)
 
 
 @part(error_model="numpy")
@@ -91,7 +90,7 @@ def _follow(state: LayerState, path: Path, trail: Ints) -> tuple[int, int, int]:
     copies in all).
     """
     layer, times, room = state.layer, state.times, state.room
-    scalars, experts = layer.scalars, len(state.holds)
+    scalars, rates, home, experts = layer.scalars, layer.rates, layer.home, len(state.holds)
     devices, nodes = len(layer.place), scalars[NODES]
     move = 2 * devices + 2 * nodes
     best, kept, used = UNFIT, 0, 0
@@ -106,7 +105,8 @@ def _follow(state: LayerState, path: Path, trail: Ints) -> tuple[int, int, int]:
                 mark, marked = best, used
         if used == len(trail) or used - marked > patience or best <= enough:
             return best, kept, used
-        d, e = _next(_argmax(times[:devices]), _argmax(times[devices:move]), state, path)
+        busy, link = _argmax(times[:devices]), _argmax(times[devices:move])
+        d, e = _next(busy, link, scalars, rates, home, times, room, path)
         if e < 0:
             return best, kept, used
         toggle(d, e, layer, state.holds, times)
@@ -143,16 +143,17 @@ def _fill(device: int, state: LayerState, path: Path) -> None:
 
 
 @part(error_model="numpy")
-def _prune(best: int, trail: Ints, state: LayerState) -> int:
+def _prune(best: int, trail: Ints, layer: LayerTables, holds: Bools, times: Ints) -> int:
     """Take back copies, the latest first, where the total does not grow; the total then."""
-    layer, times = state.layer, state.times
+    experts, scalars = len(holds), layer.scalars
     for t in range(len(trail) - 1, -1, -1):
-        flip(trail[t], state)
-        total = terms(len(layer.place), times, layer.scalars)[4]
+        d, e = trail[t] // experts, trail[t] % experts
+        toggle(d, e, layer, holds, times)
+        total = terms(len(layer.place), times, scalars)[4]
         if total <= best:
             best = total
         else:
-            flip(trail[t], state)
+            toggle(d, e, layer, holds, times)
     return best
 
 
@@ -168,53 +169,65 @@ def _argmax(values: Ints) -> int:
 
 
 @part(error_model="numpy")
-def _next(busy: int, link: int, state: LayerState, path: Path) -> tuple[int, int]:
+def _next(
+    busy: int,
+    link: int,
+    scalars: Ints,
+    rates: Ints,
+    home: Ints,
+    times: Ints,
+    room: Ints,
+    path: Path,
+) -> tuple[int, int]:
     """The (GPU, expert) copy that takes most time off the busiest link and the busiest GPU; (-1,
-    -1) at the end.
+    -1) at the end.  Arrays one by one: numba counts references to all that a record has.
     """
-    layer, begins = state.layer, path.begins
-    scalars, rates = layer.scalars, layer.rates
-    devices, nodes, gpus = len(layer.place), scalars[NODES], scalars[GPUS]
-    moved2, d2, e2 = _relieve_device(busy, state, path)
+    begins, nodes, gpus = path.begins, scalars[NODES], scalars[GPUS]
+    devices = nodes * gpus
+    moved2, d2, e2 = _relieve_homes(begins[busy], begins[busy + 1], nodes, path.flat)
+    if gpus > 1:
+        moved2, d2, e2 = _relieve_mates(busy, gpus, path, moved2, d2, e2)
     if link < devices:
-        moved1, d1, e1 = _relieve_device(link, state, path)
+        moved1, d1, e1 = _relieve_homes(begins[link], begins[link + 1], nodes, path.flat)
+        if gpus > 1:
+            moved1, d1, e1 = _relieve_mates(link, gpus, path, moved1, d1, e1)
         pace = scalars[UP]
     elif link < devices + nodes:
         node = link - devices
         first, last = begins[node * gpus], begins[(node + 1) * gpus]
-        moved1, d1, e1 = _relieve_homes(first, last, state, path)
+        moved1, d1, e1 = _relieve_homes(first, last, nodes, path.flat)
         pace = rates[0, node]
     else:
         node = link - devices - nodes
         e1 = _argmax(path.away[:, node])
         moved1, d1 = path.away[e1, node], -1 - node
         pace = rates[0, node]
-    gain1 = 4 * pace * moved1 + (3 * scalars[TOKEN] * moved1 if layer.home[e1] == busy else 0)
+    gain1 = 4 * pace * moved1 + (3 * scalars[TOKEN] * moved1 if home[e1] == busy else 0)
     if moved1 > 0 and gain1 >= 3 * scalars[TOKEN] * moved2:
         d2, e2 = d1, e1
-    return (d2 if d2 >= 0 else _lightest(-1 - d2, state)), e2
+    return (d2 if d2 >= 0 else _lightest(-1 - d2, gpus, times, room)), e2
 
 
 @part(error_model="numpy")
-def _lightest(node: int, state: LayerState) -> int:
+def _lightest(node: int, gpus: int, times: Ints, room: Ints) -> int:
     """The first GPU of the node with the least load that has a free slot; -1 without one."""
-    gpus, best, least = state.layer.scalars[GPUS], -1, UNFIT
+    best, least = -1, UNFIT
     for d in range(node * gpus, (node + 1) * gpus):  # without branches, which nothing foretells
-        load = state.times[d] if state.room[d] > 0 else UNFIT
+        load = times[d] if room[d] > 0 else UNFIT
         best = d if load < least else best
         least = load if load < least else least
     return best
 
 
 @part(error_model="numpy")
-def _relieve_homes(first: int, last: int, state: LayerState, path: Path) -> tuple[int, int, int]:
+def _relieve_homes(first: int, last: int, nodes: int, away: Ints) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy in another node that takes most tokens off the homes of
     experts `first` to `last`; expert -1 for none, GPU -1 - node for the lightest of that node.
+    away [E * M]  as `flat` of `Path`
     """
     if first == last:
         return 0, -1, -1
-    nodes = state.layer.scalars[NODES]
-    flat = path.flat[first * nodes : last * nodes]
+    flat = away[first * nodes : last * nodes]
     i = _argmax(flat)
     if flat[i] == 0:
         return 0, -1, -1
@@ -222,16 +235,13 @@ def _relieve_homes(first: int, last: int, state: LayerState, path: Path) -> tupl
 
 
 @part(error_model="numpy")
-def _relieve_device(top: int, state: LayerState, path: Path) -> tuple[int, int, int]:
-    """(tokens, GPU, expert): the copy that takes most tokens off one GPU, in a node that sends to
-    it (as in `_relieve_homes`) or on a node-mate.
+def _relieve_mates(
+    top: int, gpus: int, path: Path, best: int, device: int, expert: int
+) -> tuple[int, int, int]:
+    """(tokens, GPU, expert): the copy that takes most tokens off one GPU, as given in a node that
+    sends to it (by `_relieve_homes`), or on a node-mate.
     """
-    layer, begins = state.layer, path.begins
-    gpus = layer.scalars[GPUS]
-    best, device, expert = _relieve_homes(begins[top], begins[top + 1], state, path)
-    if gpus == 1:
-        return best, device, expert
-    node, mates = layer.place[top], -1
+    node, mates = top // gpus, -1
     crest, server = path.crest[node], path.server[node]
     for e in range(len(crest)):
         if server[e] == top and crest[e] > best:
