@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from railopt.base.errors import CheckFailed, printable
+from railopt.base.extras import need
 from railopt.cli import common
 from railopt.model.fabric import Fabric
 
@@ -75,6 +76,7 @@ def _theorems(args: argparse.Namespace) -> int:
     from railopt.symbolic import registry
     from railopt.symbolic import run as runner
 
+    need("sympy", "railopt prove")
     asked = [theorem for name in args.id for theorem in registry.family(name)]
     chosen = list(dict.fromkeys(asked or registry.read().values()))
     start = time.monotonic()
