@@ -37,9 +37,10 @@ def test_json_and_a_figure(railopt_cli: Callable[..., Any], tmp_path: Path) -> N
 def test_a_page_shows_what_was_weighed(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
     saved, page = tmp_path / "weighed.json", tmp_path / "report.html"
     whole = railopt_cli(*LINE, "--steps", "1", "--order", "rails,experts", "--json").out
-    saved.write_text(whole)
+    saved.write_text(json.dumps({**json.loads(whole), "weakness": "weak by a <freedom>"}))
     assert railopt_cli("report", "--weighed", saved, "-o", page).code == 0
     text = page.read_text()
+    assert "<p>weak by a &lt;freedom&gt;.</p>" in text
     assert "What each mechanism is worth" in text
     for row in json.loads(whole)["rows"]:
         assert f"{1e3 * row['exchange_s']:.5g}</td>" in text
