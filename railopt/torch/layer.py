@@ -52,6 +52,11 @@ class Hidden(NamedTuple):
     took_s: float = 0.0
     waited_s: float = 0.0
 
+    @property
+    def hidden_s(self) -> float:
+        """What ran beside something else."""
+        return max(0.0, self.took_s - self.waited_s)
+
 
 class ExpertLayer(torch.nn.Module):  # type: ignore[misc]
     """The experts of a fabric's ranks, with copies, behind one call.
