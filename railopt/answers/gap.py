@@ -276,15 +276,15 @@ def totals(rows: Sequence[GapRow]) -> list[GapTotal]:
 
 
 def file_gaps(
+    plans: Iterable[Plan],
     paths: Sequence[str],
     *,
     limit_s: float = 10.0,
     seed: int = 0,
     report: Callable[[str, Progress], None] | None = None,
 ) -> Iterator[GapRow]:
-    """A row per saved plan; they end with the one during which Ctrl-C came."""
-    for path in paths:
-        loaded = Plan.read(path)
+    """A row per plan of these files; they end with the one during which Ctrl-C came."""
+    for loaded, path in zip(plans, paths, strict=True):
         sized = None if report is None else partial(report, str(path))
         (found,) = gaps([loaded], limit_s=limit_s, seed=seed, report=sized)
         cut = uplink_bound(loaded.fabric, loaded.chunks)

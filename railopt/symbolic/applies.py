@@ -281,7 +281,7 @@ def warnings_for(fabric: Fabric, policy: str) -> list[str]:
         found.append(
             f"{where}: T8 does not apply and equitable falls back to lpt-global; {remedy(fabric)}"
         )
-    elif policy in ("lpt", "lpt-local", "lpt-dealt") and not _local(fabric)[0].applies:
+    elif policy in ("lpt", "lpt-local") and not _local(fabric)[0].applies:
         found.append(f"{where}: T6's 4/3 - 1/(3N) does not apply; {remedy(fabric)}")
     return found
 

@@ -123,8 +123,9 @@ class ChunkExchange(Value):
         if (int(demand.sum()) * max(steps) + fabric.nodes * startup) / unit >= MOST_UNITS:
             named = ", ".join(f"{rate}B/s" for rate in rates[:8])
             raise InputError(
-                f"chunks of {chunk} bytes at {named} have no common unit of time that is long "
-                "enough for a program; use rates of fewer digits (49.2GB/s) or larger chunks"
+                f"{int(demand.sum())} chunks of {chunk} bytes at {named} take too long for a "
+                f"program in units of {float(unit):.3g} s, the longest that divides all times; use larger "
+                "chunks or rates of fewer digits (49.2GB/s)"
             )
         cost = {0: 0, **{rate: int(Fraction(chunk, rate) / unit) for rate in rates}}
         return cls(
