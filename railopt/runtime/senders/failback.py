@@ -223,7 +223,7 @@ class Failback:
             if self._calls(absent):
                 self._call(absent, now)
             else:
-                self._answer(absent, now)
+                self._answer(absent)
             if absent.trial is not None and now > absent.deadline:
                 raise BackendError("the trial took too long")
         except PeerLost:
@@ -247,7 +247,7 @@ class Failback:
             absent.tested = True
             group.send(link.peer, {"tested": link.lane, "try": absent.probes})
 
-    def _answer(self, absent: Absent, now: float) -> None:
+    def _answer(self, absent: Absent) -> None:
         link = absent.link
         if absent.trial is None:
             if absent.there is None:
