@@ -60,6 +60,7 @@ STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "restarts": (solve, "_restart", _nothing),
     "re-split": (solve, "_even_out", _nothing),
     "exact nodes": (solve, "_nodes", _nothing),
+    "anchored": (solve, "_anchored", _nothing),
     "joint": (solve, "_joint", _nothing),
 }
 
@@ -68,7 +69,8 @@ STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 ALONE: dict[str, tuple[Any, ...]] = {
     "whole chunks": (chunk_sums,),
     "re-split": (resplit_kernels, search.even_out),
-    "exact nodes": (nodes, solve._critical, solve._anchored, search.anchor),
+    "exact nodes": (nodes, solve._critical),
+    "anchored": (search.anchor,),
     "joint": (joint,),
 }
 
