@@ -24,6 +24,7 @@ from railopt.base.errors import InputError, did_you_mean, printable
 MAX_CHARACTERS = 1000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 PS_PER_S = 10**12
+PS_PER_US = 10**6
 
 _SIZES = {
     "B": 1,

@@ -27,6 +27,9 @@ NCCL_ONLY = ("count", "type", "redop", "root")
 _WIDTHS = [max(len(name), 10) for name in COLUMNS]
 
 
+IDLE = launching.IDLE
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "workload",

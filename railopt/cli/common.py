@@ -429,7 +429,12 @@ def flag(name: str) -> str:
     return _FLAGS.get(name) or f"--{name}".replace("_", "-")
 
 
-_FLAGS = {"devices": "--ib-dev", "output": "-o", "report_gbits": "--report_gbits"}
+_FLAGS = {
+    "devices": "--ib-dev",
+    "output": "-o",
+    "path": "FABRIC",
+    "report_gbits": "--report_gbits",
+}
 
 
 def _holding(args: argparse.Namespace, condition: Condition) -> str:

@@ -90,6 +90,9 @@ IDLE = (
     common.Idle("stages", beside=[_traffic]),
     common.Idle("background", beside=["balancer"]),
     common.Idle("replan export", beside=["background"]),
+    common.Idle("replan", beside=["balancer"]),
+    common.Idle("replan", beside=["export"]),  # htsim has no plans that change
+    common.Idle("replan", without=["fault"]),
     common.Idle("policy chunk scale_up", beside=["balancer"]),
     common.Idle("seed", beside=[_draws_nothing]),
     common.Idle("force", without=["timeline", "export"]),
@@ -239,12 +242,7 @@ def _simulated(
     """The run, and with --replan the plans that took over."""
     faults = [Fault.parse(text) for text in args.fault]
     if args.replan:
-        if not isinstance(what, Plan):
-            raise InputError("--replan beside --balancer: only a plan can be made again")
-        if not faults:
-            raise InputError("--replan without --fault: nothing happens that is planned again for")
-        if args.export:
-            raise InputError("--replan with --export: htsim has no plans that change during a run")
+        assert isinstance(what, Plan)  # IDLE refuses --balancer
         after_ps = parse_time(args.replan_after or "0")
         ran = simulate_replanned(
             what, faults, assumptions=assumed, after_ps=after_ps, seed=args.seed

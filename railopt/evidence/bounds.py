@@ -155,7 +155,7 @@ def counted_times(sizes: Ints, live: Sequence[int]) -> Floats:
     return found
 
 
-def node_sizes(fabric: Fabric, chunks: Chunks, side: str, node: int) -> Ints:
+def node_sizes(chunks: Chunks, side: str, node: int) -> Ints:
     """The sizes of what a node sends or receives, largest first."""
     return np.sort(chunks.size[_ends(chunks, side) == node])[::-1]
 
@@ -183,7 +183,7 @@ def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
                 grouped[side] = _by_node(chunks, side)
             sizes = np.sort(grouped[side][node])[::-1]
         else:
-            sizes = node_sizes(fabric, chunks, side, node)
+            sizes = node_sizes(chunks, side, node)
         value, witness = local_bound(sizes, live)
         if value > best.value:
             best = Bound(value, node, side, witness)

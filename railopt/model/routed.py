@@ -396,6 +396,7 @@ def _way(seed: int, experts: int, drift: float) -> list[tuple[int, Floats]]:
     """(step, x) of the step that was asked for last, and of step 0: a later step is drawn from the
     former.
     """
+    # drift is a key of the cache alone: x depends on it from step 1 on
     start = 0, Dice(seed, Drift.name, "popularity").normal(experts)
     return [start, start]
 

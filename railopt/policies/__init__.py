@@ -20,7 +20,7 @@ from railopt.policies.equitable_colouring import equitable
 from railopt.policies.excess import even_excess
 from railopt.policies.fixed import hashed, own_nic, pxn, random, rotate, round_robin
 from railopt.policies.longest_first import lpt, lpt_dealt, lpt_global, lpt_local
-from railopt.policies.spilling import SCALE_UP, spill
+from railopt.policies.spilling import check_scale_up, spill
 
 __all__ = ["KNOWN", "POLICIES", "Policy", "plan", "policy_code", "policy_named", "policy_names"]
 
@@ -100,14 +100,20 @@ def plan(
     elif chunk is not None:
         raise InputError(f"chunk = {chunk!r} with chunks that are cut already: leave it out")
     chosen = policy_named(policy) if isinstance(policy, str) else _function(policy)
-    if scale_up not in SCALE_UP:
-        raise InputError(f"scale_up {scale_up!r}: expected {' or '.join(SCALE_UP)}")
+    check_scale_up(scale_up)
     options: dict[str, object] = {"scale_up": scale_up} if chosen is spill else {}
     if seed is not None:
         if not outside.takes_seed(chosen):
             raise InputError(f"policy {policy!r} does not draw: it takes no seed")
         options["seed"] = seed
     return chosen(fabric, chunks, **options)
+
+
+def policy_of(plan: Plan) -> str:
+    """By which policy a plan is made again: its own, or LPT where that is none of railopt's.  A
+    name in a file never imports code.
+    """
+    return plan.policy if plan.policy in POLICIES else "lpt"
 
 
 def _function(policy: Policy) -> Policy:

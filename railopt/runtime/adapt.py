@@ -20,7 +20,7 @@ from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.policies import plan as make_plan
-from railopt.runtime.senders.replan import policy_of
+from railopt.policies import policy_of
 from railopt.runtime.senders.report import LinkReport, Report
 
 MODES = {

@@ -32,7 +32,6 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
@@ -59,10 +58,7 @@ class LinkTimes:
     @classmethod
     def of(cls, fabric: Fabric, startup_us: float = 0.7) -> LinkTimes:
         """At the rates of a fabric: its fastest NIC and its scale-up."""
-        top = int(max(fabric.tx.max(), fabric.rx.max()))
-        if not top:
-            raise InputError("every NIC is dead: nothing can be sent")
-        return cls(startup_us, 1e12 / top, beta_in=1e12 / fabric.scaleup)
+        return cls(startup_us, 1e12 / fabric.living_rates[-1], beta_in=1e12 / fabric.scaleup)
 
 
 LINKS = {"h100-400g": LinkTimes(), "mi300x-100g": LinkTimes(0.7, 84.0, 0.1, 5.0)}

@@ -19,15 +19,13 @@ from railopt.base.arrays import Array, Bools, Ints
 from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.policies import POLICIES
 from railopt.policies import plan as make_plan
+from railopt.policies import policy_of
 from railopt.sim.assumptions import Assumptions, Fault
 from railopt.sim.flows import Flows
 from railopt.sim.from_plan import changes_of, flows_of_plan
 from railopt.sim.run import ranks_of_plan, run_by_nic
 from railopt.sim.timeline import Curve, Timeline
-
-FALLBACK = "lpt"
 
 
 class Replan(NamedTuple):
@@ -37,7 +35,7 @@ class Replan(NamedTuple):
     chunks   that it puts on rails
     again    of them, those sent again from their first byte
     waiting  chunks that have no living rail now
-    policy   that made it: the plan's own, or FALLBACK where that is none of railopt's
+    policy   that made it: the plan's own, or LPT where that is none of railopt's
     """
 
     at_ps: int
@@ -159,7 +157,7 @@ def _planned(fabric: Fabric, plan: Plan, rows: Ints, size: Ints, seed: int | Non
     rest = plan.chunks.take(rows)
     rest = replace(rest, offset=rest.offset + rest.size - size, size=size)
     # a name in a file never imports code: only railopt's own policies plan again by name
-    return make_plan(fabric, rest, plan.policy if plan.policy in POLICIES else FALLBACK, seed=seed)
+    return make_plan(fabric, rest, policy_of(plan), seed=seed)
 
 
 def _run(setting: _Course, made: Plan, rows: Ints, begun: int, till: int | None) -> _Part:

@@ -30,7 +30,7 @@ from railopt.base.units import parse_number, quoted
 from railopt.model.workloads import parameters
 
 Row = dict[str, Any]
-LARGEST = 10**300
+LARGEST = 10**300  # of a number that is shown as a float, as 100 times it can be
 # a key as it is written, and a number (or loads of NICs) that is not as it is written
 _KEY = re.compile(rb'"key":"([0-9a-f]+)"')
 _ODD = re.compile(

@@ -102,6 +102,15 @@ class Domain:
         return str(self.largest) if self.equal else f"{self.smallest}-{self.largest}"
 
 
+def check_compression(compression: Fraction) -> None:
+    """Refuse what is no ratio of dense bytes to sent bytes."""
+    if not 1 <= compression < 2**63:
+        raise InputError(
+            f"compression = {quoted(compression)}: expected at least 1 (dense bytes over sent "
+            f"bytes), and less than 2**63"
+        )
+
+
 @dataclass(frozen=True)
 class Stream:
     """One MoE block.  Bytes are integers, times Fractions of seconds.
@@ -138,11 +147,7 @@ class Stream:
         for name in ("pre", "post", "decode", "encode"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)} s: a time can't be negative")
-        if not 1 <= self.compression < 2**63:
-            raise InputError(
-                f"compression = {quoted(self.compression)}: expected at least 1 (dense bytes over "
-                f"sent bytes), and less than 2**63"
-            )
+        check_compression(self.compression)
         if self.memory is not None and self.memory < self.expert:
             raise InputError(
                 f"memory for experts is {self.memory} bytes, one worker's own experts are "

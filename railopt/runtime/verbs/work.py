@@ -15,9 +15,7 @@ import numpy.typing as npt
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.objects import Qp
 
-SEND_WR, RECV_WR, SGE, WC = (
-    s.dtype(name) for name in ("ibv_send_wr", "ibv_recv_wr", "ibv_sge", "ibv_wc")
-)
+SEND_WR, RECV_WR, SGE = (s.dtype(name) for name in ("ibv_send_wr", "ibv_recv_wr", "ibv_sge"))
 KIND_WRITE, KIND_IMM, KIND_RECV = 0, 1, 2
 _KIND_SHIFT = 48
 

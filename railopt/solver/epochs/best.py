@@ -156,7 +156,7 @@ class _Search:
         self.interrupted |= answer.interrupted
         if answer.values is not None:
             try:
-                table = read_back(self.servers, columns, answer.values)
+                table = read_back(columns, answer.values)
                 self.keep(between_gpus(self.exchange, self.servers, table))
             except CheckFailed as error:
                 self.notes.append(f"{BACKENDS[self.backend].title} returned nonsense: {error}")

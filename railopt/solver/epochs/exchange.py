@@ -106,9 +106,7 @@ class ChunkExchange(Value):
         chunk = whole_number(chunk, "chunk", 1, INT64_MAX)
         if startup < 0:
             raise InputError(f"a start-up of {float(startup):g} s: expected 0 or more")
-        rates = [int(rate) for rate in np.unique([*fabric.tx.flat, *fabric.rx.flat]) if rate]
-        if not rates:
-            raise InputError("every NIC is dead: nothing can be sent")
+        rates = fabric.living_rates
         if epoch is None:
             epoch = Fraction(chunk, min(rates))
         if epoch <= 0:

@@ -276,14 +276,6 @@ def balanced(senders: int, rails: int) -> Row:
     return tuple((senders + n) // rails for n in range(rails))
 
 
-def dice_value(senders: int, rails: int) -> Fraction:
-    """T18f: the best expected ratio with shared dice, one chunk per sender, one destination."""
-    return max(
-        mean_largest(balanced(senders, rails), active) / -(-active // rails)
-        for active in range(1, senders + 1)
-    )
-
-
 def dice(quick: bool = False, *, least: Callable[[int, int], Row] = balanced) -> Result:
     """T18f: against a random choice of senders, no split of the senders over rails has a smaller
     mean than the most equal one, `least`.
