@@ -400,8 +400,7 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
     text = os.fspath(text)
     if trace_file(text) is not None:
         raise InputError(
-            f"{quoted(text)} is a routing trace: railopt convert makes a file of traffic of it, "
-            f"railopt.moe.dispatches_from its dispatches"
+            f"{quoted(text)} is a routing trace: railopt convert makes a file of traffic of it"
         )
     if os.path.exists(text):
         return Traffic.read(text, fabric)

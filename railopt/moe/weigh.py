@@ -30,6 +30,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.moe.aim import rail_plan
 from railopt.moe.assess import dimensions, usual_chunk
+from railopt.moe.found_placement import FoundPlacement, find_placement
 from railopt.moe.iteration.timeline import timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.joint import MOST_CELLS, Demand, NodePrices, Relaxed
@@ -42,7 +43,6 @@ from railopt.moe.presets import Preset
 from railopt.moe.routing.dispatch import flows
 from railopt.moe.routing.trace import TRAINING, Trace
 from railopt.moe.routing.window import WHOLE, seen
-from railopt.moe.together import FoundPlacement, found_together
 from railopt.schedule.synthesis import synthesise
 from railopt.schedule.value import require_two_levels
 from railopt.sim.assumptions import ROCE_INCAST, Assumptions
@@ -662,7 +662,7 @@ class _Bounds:
             relaxed = _relaxed(demands)
             total += self._add(ANY_PLACEMENT, layer, demands, [each.prices for each in relaxed])
             for demand, near in zip(demands, relaxed, strict=True):
-                placed = found_together(demand, near.held)
+                placed = find_placement(demand, near.held)
                 found += placed.both_ways(demand)
                 apart.append((demand, near.prices, placed))
         places = zip(apart, self.witness[ANY_PLACEMENT], strict=True)

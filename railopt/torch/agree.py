@@ -24,10 +24,10 @@ __all__ = [
     "SPLITS",
     "Offer",
     "agreed",
-    "alike",
     "differentiable",
     "raise_any",
     "raise_splits",
+    "raise_unlike",
     "raise_unlike_heads",
     "raise_unlike_splits",
     "same",
@@ -91,14 +91,14 @@ def agreed(group: Any, offer: Offer) -> Ints:
     """
     ranks = dist.get_world_size(group)
     sides = [offer.send] if offer.recv is None else [offer.send, offer.recv]
-    every = _told(group, offer, offer.call, np.concatenate(sides), 2 * ranks, None)
+    every = _gathered_numbers(group, offer, offer.call, np.concatenate(sides), 2 * ranks, None)
     counts = np.ascontiguousarray(every[:, :ranks])
     if offer.recv is not None:
         raise_splits(counts, every[:, ranks:].T)
     return counts
 
 
-def alike(
+def raise_unlike(
     group: Any, offer: Offer, call: int, counts: Ints | None, limit_s: float | None, *, first: bool
 ) -> None:
     """Raise on every rank what is wrong at any, that two make different calls or have rows of
@@ -108,12 +108,12 @@ def alike(
     """
     digest = 0 if counts is None else digest_number(counts.tobytes())
     length = 1 if first else 2 * dist.get_world_size(group)
-    digests = _told(group, offer, call, np.array([digest]), length, limit_s)[:, 0]
+    digests = _gathered_numbers(group, offer, call, np.array([digest]), length, limit_s)[:, 0]
     if counts is not None and (digests != digests[0]).any():
         _raise_unlike_counts(group, counts)
 
 
-def _told(
+def _gathered_numbers(
     group: Any, offer: Offer, call: int, numbers: Ints, length: int, limit_s: float | None
 ) -> Array:
     """int64 [R, length]: the `numbers` of every rank, zeros after them, once all make the same call

@@ -191,7 +191,7 @@ class RailAllToAll:
         """
         offer = self.stamped(offer)
         if counts is None and self.agree_first and self._device != "cuda":
-            agree.alike(self._all, offer, offer.call, None, self.limit_s, first=True)
+            agree.raise_unlike(self._all, offer, offer.call, None, self.limit_s, first=True)
         if counts is None and self.on_device is not None:
             route = self.on_device.route(offer)
         elif counts is None and self._alone:
@@ -225,7 +225,7 @@ class RailAllToAll:
         if self.agree_first:
             call = agree.NOTHING if counts is None else agree.COUNTS
             first = self._device != "cuda"
-            agree.alike(self._all, offer, call, counts, self.limit_s, first=first)
+            agree.raise_unlike(self._all, offer, call, counts, self.limit_s, first=first)
 
     def _known(self, counts: Any, offer: agree.Offer) -> Ints:
         """Counts that every rank hands in, held against its own splits and against the others'."""

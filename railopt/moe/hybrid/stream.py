@@ -317,15 +317,15 @@ class _IntegerStream(NamedTuple):
         every = (*gather, *returned, *start, *exchange, *times)
         unit = lcm(*(value.denominator for value in every))
 
-        def whole(values: Sequence[Fraction]) -> tuple[int, ...]:
+        def in_units(values: Sequence[Fraction]) -> tuple[int, ...]:
             return tuple(int(value * unit) for value in values)
 
-        pre, post, decode, encode = whole(times)
+        pre, post, decode, encode = in_units(times)
         return cls(
-            whole(gather),
-            whole(returned),
-            whole(start),
-            whole(exchange),
+            in_units(gather),
+            in_units(returned),
+            in_units(start),
+            in_units(exchange),
             pre,
             post,
             decode,

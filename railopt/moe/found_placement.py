@@ -43,7 +43,7 @@ class FoundPlacement(NamedTuple):
         return self.seconds(demand) + self.seconds(demand.back)
 
 
-def found_together(demand: Demand, wish: Floats, tries: int = TRIES) -> FoundPlacement:
+def find_placement(demand: Demand, wish: Floats, tries: int = TRIES) -> FoundPlacement:
     """A placement in the slots that starts near float64 [node, expert], the part of an expert that
     a node should hold; nodes can send and receive, and none holds an expert already.
     """
