@@ -263,7 +263,7 @@ class GapTotal(NamedTuple):
 
 
 def totals(rows: Sequence[GapRow]) -> list[GapTotal]:
-    """Of each policy and chunk size, the times and bounds of all rows added up."""
+    """The times and bounds of all rows added up, per policy and chunk size."""
     found: dict[tuple[str, str], list[Outcome]] = {}
     for row in rows:
         found.setdefault((row.report.plan.policy, row.chunk), []).append(row.report)

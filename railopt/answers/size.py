@@ -383,7 +383,7 @@ def _mean(shares: Iterable[Fraction | None]) -> Fraction | None:
 
 
 def _judged(found: list[Sized], asked: SizeQuestion, nodes: int) -> list[Sized]:
-    """With cost, front and verdict."""
+    """The candidates with cost, front and verdict."""
     prices = [one.candidate.price for one in found]
     if None in prices:
         prices = [one.candidate.nic_rate(nodes) for one in found]
@@ -412,7 +412,7 @@ def _on_front(one: Sized, found: list[Sized]) -> bool:
 
 
 def _verdict(one: Sized, found: list[Sized], enough: Fraction, asked: SizeQuestion) -> str:
-    """In a word; `enough` is the fastest time, dispatches behind the experts."""
+    """The verdict in a word; `enough` is the fastest time, dispatches behind the experts."""
     if asked.within is not None and one.bound > asked.within:
         return "too slow"
     cheaper = [other for other in found if other.cost < one.cost]

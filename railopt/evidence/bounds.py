@@ -207,7 +207,7 @@ class LeafCut:
 
     @property
     def witness(self) -> Witness:
-        """For a certificate of kind "leaves"."""
+        """The witness in a certificate of kind "leaves"."""
         return {"kind": "leaf", "group": self.group, "side": self.side}
 
     def as_dict(self) -> Witness:

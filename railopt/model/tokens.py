@@ -119,8 +119,8 @@ class Tokens(Value):
         token_bytes: int,
         dedup: str | None = "node",
     ) -> Tokens:
-        """From the GPU of each token, [tokens], and the GPUs of its experts, [tokens, top_k], by
-        id; those in the token's own node touch no rail and are left out.
+        """The tokens, from the GPU of each, [tokens], and the GPUs of its experts, [tokens, top_k],
+        by id; those in the token's own node touch no rail and are left out.
 
         dedup  "node": a token goes once to a node; "gpu": once to a GPU; None: once for each expert
         """
@@ -157,7 +157,7 @@ class Tokens(Value):
 
     @cached_property
     def digest(self) -> str:
-        """Of every row, in order."""
+        """The digest of every row, in order."""
         header = {"nodes": self.nodes, "gpus": self.gpus, "token_bytes": self.token_bytes}
         columns: dict[str, Array] = {
             "src_gpu": self.src_gpu,

@@ -137,7 +137,7 @@ class PlacementReport:
 
     @property
     def optimum(self) -> Status | None:
-        """Of all layers together, where the planner says something of it."""
+        """The optimum's status over all layers, where the planner says something of it."""
         found = {known.status for known in self.placed.optima}
         for status in (Status.OPEN, Status.CLAIMED, Status.KNOWN):
             if status in found:
@@ -401,8 +401,8 @@ def _planning(
 def _scores(
     planning: _Planning, made: list[Fold], tell: Callable[[str], None]
 ) -> tuple[dict[str, Score], Placed, SeenSteps]:
-    """Of "before", "eplb" and "after", the steps of all trials one after the other; and the last
-    plan.
+    """The scores of "before", "eplb" and "after", the steps of all trials one after the other; and
+    the last plan.
     """
     ratios: dict[str, list[Floats]] = {"before": [], "eplb": [], "after": []}
     active = planning.question.active

@@ -32,7 +32,7 @@ class FoundPlacement(NamedTuple):
     received: Ints
 
     def seconds(self, demand: Demand) -> Fraction:
-        """Of the busiest node's NICs."""
+        """Seconds of the busiest node's NICs."""
         ends = [*zip(self.sent.tolist(), demand.tx.tolist(), strict=True)]
         ends += zip(self.received.tolist(), demand.rx.tolist(), strict=True)
         times = (Fraction(tokens * demand.token_bytes, rate) for tokens, rate in ends if tokens)

@@ -196,7 +196,7 @@ class LayerBound(NamedTuple):
     prices: NodePrices
 
     def certificates(self) -> dict[str, Certificate]:
-        """Of the dispatch and of the combine."""
+        """The certificates of the dispatch and of the combine."""
         ways = {"dispatch": self.demand, "combine": self.demand.back}
         return {way: demand.certificate(self.prices) for way, demand in ways.items()}
 
@@ -242,7 +242,7 @@ class Weighed:
         return pairs
 
     def certificates(self) -> dict[str, Certificate]:
-        """Of every bound, layer, step and direction, by the name of a file."""
+        """The certificates of every bound, layer, step and direction, by the name of a file."""
         return {
             f"{name}-{each.iteration}-{each.layer}-{way}.json": certificate
             for name, bounds in self.witness.items()
@@ -339,7 +339,7 @@ class _Weighing:
         return kept, np.maximum(self.slots - kept.sum(axis=1), 0)
 
     def demands(self, way: _Way | None, layer: int, scored: list[int]) -> list[Demand]:
-        """Of each scored step: with the copies of a way, or any placement in the slots."""
+        """Demands of the scored steps: with the copies of a way, or any placement in the slots."""
         counts = [self.trace.counts[row, layer].astype(np.int64) for row in scored]
         size = self.sized.token_bytes()
         any_placement = [Demand.of(self.fabric, each, self.slots, size) for each in counts]

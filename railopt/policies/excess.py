@@ -64,13 +64,13 @@ class Near(NamedTuple):
 
 
 def _near_lists(near: Array) -> Near:
-    """From bool [gpus, rails]."""
+    """The near rails of each GPU, from bool [gpus, rails]."""
     first = np.concatenate([[0], np.cumsum(near.sum(axis=1))])
     return Near(np.nonzero(near)[1].astype(np.int64), first.astype(np.int64))
 
 
 def _shares(tx: Array, rx: Array) -> Shares:
-    """From rates in bytes per second."""
+    """The shares of rates in bytes per second."""
     shift = max(0, int(max(tx.max(), rx.max())).bit_length() - LARGEST.bit_length())
     return Shares(*(np.where(rate > 0, np.maximum(rate >> shift, 1), 0) for rate in (tx, rx)))
 

@@ -67,7 +67,7 @@ class Hosts(NamedTuple):
 
 
 def hosts_of(near: Array) -> Hosts:
-    """From bool [gpus, rails]."""
+    """The GPUs near each rail, from bool [gpus, rails]."""
     first = np.concatenate([[0], np.cumsum(near.sum(axis=0))])
     return Hosts(np.nonzero(near.T)[1].astype(np.uint64), first.astype(np.uint64))
 

@@ -58,7 +58,7 @@ class LinkTimes:
 
     @classmethod
     def of(cls, fabric: Fabric, startup_us: float = 0.7) -> LinkTimes:
-        """At the rates of a fabric: its fastest NIC and its scale-up."""
+        """The times at the rates of a fabric: its fastest NIC and its scale-up."""
         top = int(max(fabric.tx.max(), fabric.rx.max()))
         if not top:
             raise InputError("every NIC is dead: nothing can be sent")
@@ -151,7 +151,7 @@ def _transfer(pieces: Pieces, p: int, m: int, given: Array, passed: Array) -> in
 
 @part
 def _add(sums: Array, moves: Array) -> None:
-    """Both [m, m]."""
+    """Add `moves` to `sums`, both [m, m]."""
     for g in range(len(sums)):
         for h in range(len(sums)):
             sums[g, h] += moves[g, h]

@@ -24,7 +24,7 @@ MOST = 1 << 20  # numerators, denominators and weights: products with bytes stay
 
 
 class PairRates(NamedTuple):
-    """Of the pairs of servers of a fabric.
+    """The rates of the pairs of servers of a fabric.
 
     fastest   bytes per second of the fastest pair
     width     that over the rate of the fastest NIC: how many NICs it is worth

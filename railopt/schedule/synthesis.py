@@ -21,7 +21,7 @@ PART = 50
 DEFAULT_EPS = Fraction(1, PART)
 FEW = 3  # servers up to which stages that add up to exactly L are hardly more of them
 DEFAULT_STARTUP = 1 << 18
-MANY = 256  # servers whose stages take so long that Ctrl-C and a limit have to be heard meanwhile
+MANY = 256  # servers whose stages take so long that Ctrl-C and a limit are handled meanwhile
 
 
 def synthesise(

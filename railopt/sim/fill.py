@@ -165,7 +165,7 @@ def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> Non
         ports.rising[p], ports.pull[p] = ports.number[p], ports.demand[p]
         ports.left[p] = net.capacity[p]
         if net.fan_in[p]:
-            # a connection's flows weigh 1 together, and cost 1 a byte where they are received
+            # a connection's flows weigh 1 together, and cost 1 per byte where they are received
             senders = int(np.ceil(ports.demand[p] - 1e-9))
             ports.left[p] *= net.goodput[min(senders, net.goodput.size - 1)]
     for i in range(fixed.size):

@@ -271,7 +271,7 @@ def _with_floats(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _float(value: Any) -> float:
-    """Of an exact number; OverflowError where it, or it in percent, is beyond a float."""
+    """The float of an exact number; OverflowError where it, or it in percent, is beyond a float."""
     number = parse_number(value)
     if abs(number) > LARGEST:
         raise OverflowError

@@ -32,7 +32,7 @@ INDICES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Trail(NamedTuple):
-    """How rows of a dispatch came, so that they find back.
+    """How rows of a dispatch came, so that `combine` can return them.
 
     number      which dispatch of the dispatcher it was
     tokens      tokens of this rank

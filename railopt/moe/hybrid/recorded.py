@@ -82,7 +82,7 @@ class FollowedLayer(NamedTuple):
 
     @property
     def regret(self) -> Fraction:
-        """Of following, over knowing the step."""
+        """The regret of following, over knowing the step."""
         return self.followed / self.known - 1 if self.known else Fraction(0)
 
 
@@ -137,7 +137,7 @@ class Followed:
 
     @property
     def sent_bytes(self) -> int:
-        """Of one copy."""
+        """The bytes of one copy."""
         return sent_bytes(self.sized, self.question)
 
     def as_dict(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class Followed:
 
 
 def sent_bytes(sized: Preset, question: FollowQuestion) -> int:
-    """Of one copy of an expert, compressed."""
+    """The bytes of one copy of an expert, compressed."""
     return int(-(-sized.expert_bytes() // question.compression))
 
 

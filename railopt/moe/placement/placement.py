@@ -128,7 +128,7 @@ class Placement:
         *,
         twins: bool = False,
     ) -> Placement:
-        """From EPLB's or sglang's map [layer, slot] -> expert; slots in GPU order, GPUs differ by
+        """Read EPLB's or sglang's map [layer, slot] -> expert; slots in GPU order, GPUs differ by
         one slot at most.  Two slots of an expert on one GPU are refused, or with `twins` one copy,
         and -1 is then an empty slot.
         Homes are spread over holders.

@@ -33,7 +33,7 @@ class Staging:
 
     @classmethod
     def of(cls, plan: Plan, plain: Layout) -> Staging:
-        """Of a plan whose chunks lie in one buffer per node."""
+        """The staging of a plan whose chunks lie in one buffer per node."""
         parts = plan.fabric, plan.chunks, plan.rail.astype(np.int64)
         before, after = staging(*parts).chunk, np.unique(passing_on(*parts).chunk)
         send, recv = plain.send_buffer.copy(), plain.recv_buffer.copy()

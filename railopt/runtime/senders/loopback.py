@@ -141,7 +141,7 @@ class Loopback:
 
 @contextmanager
 def opened(config: SenderConfig) -> Iterator[Carrier]:
-    """With buffers of its own."""
+    """A carrier with buffers of its own."""
     yield Carrier(Loopback(verify=config.verify, stage=config.stage), config.seen)
 
 

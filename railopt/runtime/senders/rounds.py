@@ -1,7 +1,8 @@
 """Rounds between this rank and its peers, over the links of an engine.
 
 A round is one stage of one run. A receiver tells each peer that will write to it that its memory is
-READY (an immediate); the peer then posts its writes, and one immediate DONE a link after them.
+READY (an immediate); the peer then posts its writes, and one immediate DONE per link after
+them.
 Where each node plans alone (one_node.py), a round begins with an immediate SIZES to every peer,
 which brings what comes from here, and READY brings where to put it. What a dead link still owes is
 counted here; how it is paid over the living ones is failover.py.

@@ -202,7 +202,7 @@ class _Search:
             self.claimed = most
 
     def result(self, time_s: float) -> BestTimetable:
-        """In seconds, with what stands for the bound."""
+        """The timetable in seconds, with what stands for the bound."""
         unit = self.exchange.unit
         value = None if self.value is None else self.value * unit
         certified = (self.least * unit, self.witness)

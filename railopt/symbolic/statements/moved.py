@@ -74,7 +74,7 @@ def _splits(bytes_: int, rooms: list[int]) -> Iterator[tuple[int, ...]]:
 
 
 class Unit(NamedTuple):
-    """From GPU `gpu` of node `src` to the GPUs `needs` of node `dst`."""
+    """Bytes from GPU `gpu` of node `src` to the GPUs `needs` of node `dst`."""
 
     src: int
     gpu: int
