@@ -3,10 +3,16 @@
     python3 -S railopt/checker.py FILE...       exit 0: all hold, 4: one fails, 1: one is unreadable
 
 One file of the standard library alone, to be read from top to bottom by someone who trusts
-nothing: what a verdict says; how foreign text becomes values; witnesses about the rails of one
-node, from the simplest to the hardest; witnesses about all nodes at once; what a plan or an
-assignment attains; certificates, about time, about what is moved inside nodes, about copies of
-experts in spare slots, about every placement of a layer, and about links above leaves; the verdict.
+nothing.  Its parts, in order:
+
+    what a verdict says, and how foreign text becomes values
+    witnesses about the rails of one node, from the simplest to the hardest
+    witnesses about all nodes at once
+    what a plan or an assignment attains
+    certificates about time, about what is moved inside nodes, about copies of experts in spare
+    slots, about every placement of a layer, and about links above leaves
+    the verdict
+
 A function that checks a witness is headed by the theorem that makes it sound, in the words of
 `proofs/THEOREMS.toml`, where each of them is proved in Coq.
 
@@ -16,7 +22,7 @@ carries at most ``ceil(T v) - 1`` bytes, its *capacity*, and a *witness* shows t
 be carried within the capacities.  A bound that rests on a solver's word is *claimed*, and never
 called proved.
 
-No file makes this program run long or wide: reading n bytes costs a fixed multiple of n, and a
+No file makes this program run long or wide.  Reading n bytes costs a fixed multiple of n, and a
 check that needs more than `WORK` steps (of a tenth to a fifth of a microsecond) is refused before
 it takes them.
 """
@@ -429,14 +435,14 @@ class Load(NamedTuple):
 class Search:
     """All ways to cover jobs with loads.
 
-    Skipped are stocks known to end in a dead end, and loads that would be better with a job that is
-    left: if there is a plan with such a load, then exchange the jobs; that rail is fuller, its
-    first job still there, and the other rail no fuller than before.  Repeat until no exchange is
-    left: there is a plan whose load is not skipped.
+    Stocks known to end in a dead end are skipped, and loads that would be better with a job that is
+    left.  If there is a plan with such a load, then exchange the jobs: that rail is fuller, its
+    first job is still there, and the other rail is no fuller than before.  Repeat until no exchange
+    is left: there is a plan whose load is not skipped.
 
-    A *set* of jobs is one number, so that many are made quickly: from its low end, how many of each
-    kind it has (at the bits `counted`), and its sum (from bit `sum_at`), each with room for the
-    largest; sets without a job in common add up.
+    A *set* of jobs is one number, so that many are made quickly.  From its low end it holds how
+    many of each kind there are (at the bits `counted`), and their sum (from bit `sum_at`), each
+    with room for the largest.  Sets without a job in common add up.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ For each destination every rail should carry its share of what the node sends th
 where NICs are alike).  What a GPU has beyond the share of its own NIC is its excess: that much goes
 to rails that have less, and nothing else is moved.  Where traffic divides, every NIC of every node
 then sends and receives evenly (theorem T1: even to each destination is optimal on both sides), and
-no smaller staging evens a destination out; where it does not divide, a rail is off by about half a
+no smaller staging evens a destination out.  Where it does not divide, a rail is off by about half a
 chunk per destination.
 """
 

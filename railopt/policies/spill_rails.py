@@ -6,8 +6,8 @@ the rail of least moves + prices, at its sender and its receiver; each time one 
 
     moved bytes + sum over NICs of the price's integral over the load
 
-falls.  Windows get narrower from level to level: wide ones find the way round a full NIC in one
-round, narrow ones leave times within a few parts in 10,000 of the one to be kept, at prices close
+falls.  Windows get narrower from level to level.  Wide ones find the way round a full NIC in one
+round.  Narrow ones leave times within a few parts in 10,000 of the one to be kept, at prices close
 to the dual ones of "least moved bytes in that time".  Whole numbers throughout.
 """
 

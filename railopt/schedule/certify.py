@@ -1,9 +1,9 @@
 """t_opt = L / (m B2), certified: a line that no schedule can beat, and the even split that attains
 it.
 
-The traffic is taken as divisible, as FAST does: every transfer spread evenly over the rails loads
-the busiest server's NICs for exactly L / (m B2), and the prices of the certificate (1 for the NICs
-of that server, 0 elsewhere) show that nothing is faster.  By Birkhoff's theorem the same time is
+The traffic is taken as divisible, as FAST does.  Every transfer spread evenly over the rails loads
+the busiest server's NICs for exactly L / (m B2).  The prices of the certificate (1 for the NICs of
+that server, 0 elsewhere) show that nothing is faster.  By Birkhoff's theorem the same time is
 enough with one peer at a time.
 
 The stages of a schedule have a certificate of their own (`staged`): that every byte is in one of

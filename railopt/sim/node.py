@@ -96,8 +96,8 @@ def _arriving(fabric: Fabric, hops: Hops, base: int) -> list[Crossed]:
 
 def scaleup_can_fill(fabric: Fabric, chunks: Chunks) -> bool:
     """Whether some scale-up port is narrower than all that its node's NICs could send through it at
-    once: a GPU's own chunks over NICs that are not near, and others' over NICs of which it has the
-    bytes first, each as often as a chunk is passed on at most.
+    once.  These are a GPU's own chunks over NICs that are not near, and others' over NICs of which
+    it has the bytes first, each as often as a chunk is passed on at most.
     """
     near = fabric.node.near
     owns = np.arange(fabric.gpus)[:, None] == fabric.node.owner

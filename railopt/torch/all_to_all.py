@@ -134,10 +134,10 @@ class RailAllToAll:
         self._made = made
 
     def stages(self, stages: bool | str) -> None:
-        """Have exchange 2 go in stages, the same on every rank: True, peer after peer in turn; a
-        kind of `railopt schedule` that has stages, as that orders the rows of each call, which
-        takes one small round of all ranks more; False, to all at once.  Calls with a
-        `capacity` keep the stages of the first.
+        """Have exchange 2 go in stages, the same on every rank.  True: peer after peer in turn.  A
+        kind of `railopt schedule` that has stages: as that orders the rows of each call, which
+        takes one more small round of all ranks.  False: to all at once.  Calls with a `capacity`
+        keep the stages of the first.
         """
         if problem := unknown_stages(stages):
             raise InputError(problem)

@@ -388,7 +388,7 @@ def closed_form(stream: Stream) -> tuple[Fraction, Fraction]:
     """(p*, S*) of one level: theorem T11.
 
     p* = 0 if 2 D >= G P_E, else max(0, 1 - B Lat_PE / (P_E (G - 1))): as many remote experts as fit
-    under the pre-expert compute, S* - 1 = B Lat_PE / P_E; P_E is what is sent of an expert,
+    under the pre-expert compute, S* - 1 = B Lat_PE / P_E.  P_E is what is sent of an expert,
     compressed.
     """
     if len(stream.levels) != 1:

@@ -320,9 +320,9 @@ def _further(
     few: FewMoves,
     made: Int32s | None,
 ) -> Int32s:
-    """One layer that single steps did not make even enough: the first of them, a repair and a new
-    packing that is, else the evenest; with groups on nodes a new packing only where it is evener by
-    more than the factor `stays`.
+    """One layer that single steps did not make even enough: the first that is even enough of what
+    they made, a repair and a new packing, else the evenest.  With groups on nodes a new packing is
+    taken only where it is evener by more than the factor `stays`.
     """
     replicas, _, nodes, gpus = sizes
     by_node = hierarchical(len(load), *sizes)
