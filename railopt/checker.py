@@ -1354,8 +1354,9 @@ class InsideNode(NamedTuple):
     near: list[int]
 
     def costs(self, gpu: int, needs: int) -> list[int]:
-        """How often a byte of this GPU is moved, by the rail that it takes: before the rail if the
-        GPU is not near its NIC, and after it to each GPU that needs it but one that is near.
+        """How often a byte of this GPU is moved, by the rail that it takes.  It is moved before the
+        rail if the GPU is not near its NIC, and after it to each GPU that needs it but one that is
+        near.
         """
         return [
             1 - (near >> gpu & 1) + needs.bit_count() - ((near & needs) != 0) for near in self.near

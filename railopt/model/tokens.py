@@ -11,8 +11,8 @@ Tokens of one source, node and set are alike, so a row counts them; `chunks` cut
 tokens into units.
 
 The combine sends the same tokens back.  Each GPU of the set moves its partial sum, `token_bytes` of
-the output's type, to the GPU at the NIC, which adds them up; one sum crosses the rail, and moves on
-to the token's GPU where that one is not near the NIC.  A combine is therefore planned as the
+the output's type, to the GPU at the NIC, which adds them up.  One sum crosses the rail, and moves
+on to the token's GPU where that one is not near the NIC.  A combine is therefore planned as the
 dispatch `way_back` on the fabric `turned`, on which NICs send at the rate at which they receive.
 Its NIC time and its scale-up time are those of the plan.  Bytes that the plan calls staged are
 passed on, and those that it calls passed on are staged, from the second GPU of a pair to the first.

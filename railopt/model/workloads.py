@@ -210,9 +210,9 @@ def moe(
 ) -> Traffic:
     """An MoE dispatch: each GPU routes `tokens` tokens to `top_k` experts, `hidden` bytes each.
 
-    Experts (one per GPU by default) lie on the GPUs in order; their popularity falls as
-    rank ** -skew in a random order, and each source sees it through its own gamma noise (shape
-    `jitter`), as different text does.
+    Experts (one per GPU by default) lie on the GPUs in order.  Their popularity falls as rank **
+    -skew in a random order, and each source sees it through its own gamma noise (shape `jitter`),
+    as different text does.
     """
     count = _count(fabric)
     number = count if experts is None else experts

@@ -7,9 +7,9 @@ iteration as mechanisms are added one by one, each beside what no method of its 
     split      copies and tokens anew for every micro-batch, by its own counts
     experts    experts instead of tokens between the nodes of a domain (HybridEP)
 
-Every time is simulated, the node inside, on steps that no plan saw; choices (a domain's size, which
-copy a token goes to, whether a mechanism that loses is left out of what follows) are made on the
-last step that plans see.
+Every time is simulated, the node inside, on steps that no plan saw.  Choices (a domain's size,
+which copy a token goes to, whether a mechanism that loses is left out of what follows) are made on
+the last step that plans see.
 """
 
 from __future__ import annotations

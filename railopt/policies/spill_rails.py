@@ -386,8 +386,8 @@ def _change_places(state: SwapState, c: int, d: int) -> None:
 
 @kernel(element_s=PASSES_S / 10)  # since `LOOKS` ends it
 def _exchange(state: SwapState, some: Array, full: int, kept: int, sends: bool) -> bool:
-    """Make rail `full` of the node that sends (or receives) the units `some` less busy: one of them
-    goes to a rail with room, or changes places with a smaller one there, at the fewest further
+    """Make rail `full` of the node that sends (or receives) the units `some` less busy.  One of
+    them goes to a rail with room, or changes places with a smaller one there, at the fewest further
     moves that `LOOKS` looks find.  No other NIC is busy for longer than `kept` after that.
     """
     grade, size, rail = state.units.grade, state.units.size, state.rail

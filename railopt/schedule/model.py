@@ -209,9 +209,9 @@ def inside(schedule: Schedule, links: LinkTimes) -> InsideTimes:
 
 
 def least(schedule: Schedule, links: LinkTimes = LINKS["h100-400g"]) -> float:
-    """What no schedule of this kind's rule beats in the model, microseconds: the start-ups of the
-    server with the most peers beside what NICs need, or what a GPU's own NICs and its scale-up port
-    need for what it sends or receives.
+    """What no schedule of this kind's rule beats in the model, microseconds.  It is the start-ups
+    of the server with the most peers beside what NICs need, or what a GPU's own NICs and its
+    scale-up port need for what it sends or receives.
     """
     fabric, matrix = schedule.fabric, schedule.traffic.node_matrix
     per_us = float(pair_rates(fabric).width) / links.beta_out  # MB between the fastest servers

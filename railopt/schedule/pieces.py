@@ -7,10 +7,10 @@ not there already (balance), over the rail to the same index (peer rule), and ov
 target (redistribution).
 
 Balance: each rail carries an equal share of the tile (they differ by at most one byte; which rail
-is ahead turns with i + j); where NICs differ, a share of each transfer by the slower of its two.  A
-GPU keeps its own bytes up to the share; GPUs with more give their
-last bytes to those with less.  A rail sends its own bytes first, so that what it is given may still
-be on its way while it starts.
+is ahead turns with i + j).  Where NICs differ, it carries a share of each transfer by the slower of
+its two.  A GPU keeps its own bytes up to the share; GPUs with more give their last bytes to those
+with less.  A rail sends its own bytes first, so that what it is given may still be on its way while
+it starts.
 
 Order within a rail: GPU g sends to g, g + 1, g + 2, ... in turn, so that at any moment the rails of
 a tile hold bytes for different targets and the redistribution of a stage is close to a permutation.

@@ -1,7 +1,7 @@
 """How fast two servers can exchange bytes over NICs that differ, are slow or are dead.
 
 A transfer from server i to server j uses every rail that is alive at both, each in proportion to
-the slower of its two NICs, so that all rails end together: its rate is the sum of those.  What it
+the slower of its two NICs, so that all rails end together.  Its rate is the sum of those.  What it
 takes is counted in *equal bytes*: what the fastest pair of servers would exchange meanwhile.
 """
 

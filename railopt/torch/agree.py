@@ -1,7 +1,7 @@
 """What ranks agree on before rows move, so that an error of one rank is an error of all and nobody
-waits for rows that never come.  All ranks tell all what they call, with which rows: over gloo in a
-round of its own, a few numbers of each rank, before any whose messages depend on the object that is
-called; over NCCL with the counts.
+waits for rows that never come.  All ranks tell all what they call, with which rows.  Over gloo they
+do so in a round of its own, a few numbers of each rank, before any whose messages depend on the
+object that is called; over NCCL with the counts.
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ class NicBytes(NamedTuple):
 
 
 class RailAllToAll:
-    """All-to-alls of the ranks of a fabric, each planned by `policy` from its own counts: by each
-    node for itself where the policy is one of `planner.NODE_POLICIES` and no NIC is dead, else by
-    every rank from the counts of all.
+    """All-to-alls of the ranks of a fabric, each planned by `policy` from its own counts.  Each
+    node plans for itself where the policy is one of `planner.NODE_POLICIES` and no NIC is dead;
+    else every rank plans from the counts of all.
 
         >>> railed = RailAllToAll(fabric)    # on every rank, after init_process_group
         >>> railed.all_to_all_single(output, input, output_split_sizes, input_split_sizes)

@@ -229,7 +229,7 @@ def fits(stream: Stream, domains: Sequence[Domain]) -> bool:
 def choices(level: Level, *, unequal: bool) -> list[Domain]:
     """All ways to part a level: sizes that divide it, or any number of domains as equal as can be.
 
-    Unequal domains of any other shape are never better: the block waits for the largest domain's
+    Unequal domains of any other shape are never better.  The block waits for the largest domain's
     gather and the smallest domain's exchange, and for a given number of domains no parting has a
     smaller largest or a larger smallest.
     """

@@ -214,8 +214,8 @@ class Placement:
         self, previous: Placement, expert_bytes: int, active: Bools | None = None
     ) -> Traffic:
         """What the change sends: each new copy comes from the GPU of its node that has sent least,
-        else from any such GPU; from one that is not active (bool [GPU]; None: all are) only where
-        no other has the expert.
+        else from any such GPU.  It comes from one that is not active (bool [GPU]; None: all are)
+        only where no other has the expert.
         """
         sent = np.zeros((self.devices, self.devices), np.int64)
         for layer, gpu, expert in np.argwhere(self.moved(previous)).tolist():

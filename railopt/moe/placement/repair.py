@@ -270,8 +270,8 @@ def _complete(
     slots: Int32s, owner: Int32s, here: tuple[Floats, Bools, Bools], budget: int
 ) -> tuple[int, bool]:
     """Fill slots, in place, that are empty, place experts that no slot holds and, within the
-    budget, give slots that hold an expert twice on their GPU to others; how many copies moved, and
-    whether there still are such slots.
+    budget, give slots that hold an expert twice on their GPU to others.  Returns how many copies
+    moved, and whether there still are such slots.
 
     here  load float64 [expert], whether it is on this node, bool [expert], and what was there
     """
@@ -389,7 +389,7 @@ def repaired(
 
 
 def left_over(weight: npt.ArrayLike, previous: Placement, on: Ints) -> Placement | None:
-    """What is left of `previous` on the GPUs `on`: nothing moves but experts that none of these
+    """What is left of `previous` on the GPUs `on`.  Nothing moves but experts that none of these
     holds, each into the slot of one whose other copies then have the least load; None where every
     expert left has one copy alone.
     """

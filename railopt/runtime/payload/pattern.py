@@ -1,6 +1,6 @@
 """Bytes at addresses: copy, fill with a pattern, verify, checksum.  One row per chunk.
 
-The pattern depends on the position: word w of the chunk with key k is mix(seed, k, w), so a byte
+The pattern depends on the position.  Word w of the chunk with key k is mix(seed, k, w), so a byte
 that landed in the wrong place, in the wrong chunk or in the wrong round is a wrong byte.
 
 numpy and memmove release Python's lock, so rails that copy in threads do so at the same time.

@@ -1,7 +1,7 @@
 """A plan's copies inside nodes, carried out by the host: staged before the rails, passed on after.
 
 A node has a second send buffer and a second receive buffer, laid out as the first ones. A chunk
-whose rail is not near its source is copied into the second send buffer and sent from there; one
+whose rail is not near its source is copied into the second send buffer and sent from there.  One
 whose rail is not near its destination arrives in the second receive buffer and is copied from
 there. All copies before come before the rails, all copies after come after them.
 """

@@ -40,7 +40,7 @@ class BestTimetable(NamedTuple):
 
 
 def paced(exchange: ChunkExchange, wire: Ints, *, early: bool = False) -> Timetable:
-    """The timetable of stages whose wire is int64 [stages, pairs, rails]: what a stage needs is
+    """The timetable of stages whose wire is int64 [stages, pairs, rails].  What a stage needs is
     given in the period before it (`early`: in the first), taken in the period after it; what stays
     inside servers moves beside the longest stage.
     """
