@@ -19,8 +19,8 @@ exactly and in this order:
 Least times are closed-form lower bounds, the rest is what was counted; a term may be negative.
 
 Without a plan every byte is taken to belong to the NIC that carried it, as where each GPU sends by
-its own NIC: nothing is diverted and nothing is others', and the least time is that of the node with
-most bytes, spread evenly over its NICs.
+its own NIC.  Nothing is diverted and nothing is others', and the least time is that of the node
+with most bytes, spread evenly over its NICs.
 
 Bytes alone can't show that a NIC is slow: it carries the same bytes, later.  Its rate has to be
 known, or its waiting and errors are a hint.

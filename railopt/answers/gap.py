@@ -149,10 +149,13 @@ def _solved(
 
 
 class GapRow(NamedTuple):
-    """A report, and what it is called: the chunk size as it was given, and a name for its files;
-    what no plan beats because of the links above leaves, None where there are none; where it was
-    asked for, the least bytes that plans as fast as this one move; where there are several, the
-    traffic's name.
+    """A report, and what it is called.
+
+    chunk    the chunk size as it was given
+    name     of its files
+    cut      what no plan beats because of the links above leaves; None where there are none
+    moved    the least bytes that plans as fast as this one move; None where it was not asked for
+    traffic  its name, where there are several
     """
 
     chunk: str
@@ -263,7 +266,7 @@ class GapTotal(NamedTuple):
 
 
 def totals(rows: Sequence[GapRow]) -> list[GapTotal]:
-    """Of each policy and chunk size, the times and bounds of all rows added up."""
+    """The times and bounds of all rows added up, per policy and chunk size."""
     found: dict[tuple[str, str], list[Outcome]] = {}
     for row in rows:
         found.setdefault((row.report.plan.policy, row.chunk), []).append(row.report)

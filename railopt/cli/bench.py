@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     )
     rows = []
     out = common.output_of(args)
-    chosen = out.shown(COLUMNS, NCCL_ONLY)  # refused before anything runs
+    chosen = out.columns_to_print(COLUMNS, NCCL_ONLY)  # refused before anything runs
     show = launch.rank == 0 and out.form == "text"
     if show:
         _print("# ", COLUMNS, chosen)

@@ -49,7 +49,7 @@ Where the fabric has leaves, "uplinks" is what the busiest leaf's links above ne
 of them at work, and "cut" what no plan beats there; policies and bounds are of NICs.
 Of a routing trace, step and layer are chosen behind its name, -1 being the last; all: each
 dispatch has its rows, and then their times are added up; sum: one dispatch of all their bytes.
-exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed all the same),
+exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed nevertheless),
 2 no rail lives between two nodes, 4 a saved certificate does not check, 130 interrupted (the rows
 so far are printed, with the best bound found)"""
 

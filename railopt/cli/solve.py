@@ -111,7 +111,7 @@ def _save(outcome: Outcome, fabric: Fabric, args: argparse.Namespace) -> None:
 
 
 def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
-    """What was found, before it is saved: it took time to find, whatever becomes of the files."""
+    """What was found, printed first, so that a failed write loses nothing."""
     if args.format == "json":
         more = {"backend": args.backend or "native", "output": args.output}
         common.print_json({**outcome.as_dict(), **more})

@@ -144,8 +144,8 @@ class GpuPlanner:
 
     def plan(self, counts: Any, stream: int | None = None) -> DevicePlan:
         """Chunks and rails for the bytes `counts`, int64 on the device, [gpus, nodes * gpus] from
-        the node's GPUs, or [nodes * gpus, nodes * gpus] from all; also with a first axis of nodes
-        (1 or all) of its own.  Bytes to the own node are left out.
+        the node's GPUs, or [nodes * gpus, nodes * gpus] from all.  They may have a first axis of
+        nodes (1 or all) of its own.  Bytes to the own node are left out.
 
         counts   a torch, CuPy, JAX or numba array, or anything else with `__cuda_array_interface__`
                  or DLPack; read where it lies when the kernel runs, so a CUDA graph that captured

@@ -121,7 +121,7 @@ class Inside(Value):
 
     @classmethod
     def from_toml(cls, data: Mapping[str, Any], gpus: int, rails: int) -> Inside:
-        """From the table [inside] of a fabric: near, pair, far, far_together, planes, each
+        """Read the table [inside] of a fabric: near, pair, far, far_together, planes, each
         optional.
         """
         toml.only(data, {"near", *RATES, "planes"}, "[inside]")

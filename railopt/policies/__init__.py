@@ -120,4 +120,6 @@ def _function(policy: Policy) -> Policy:
     if policy in POLICIES.values():
         return policy
     module = getattr(policy, "__module__", None) or type(policy).__module__
-    return outside.watched(policy, f"{module}:{getattr(policy, '__qualname__', repr(policy))}")
+    return outside.checked_policy(
+        policy, f"{module}:{getattr(policy, '__qualname__', repr(policy))}"
+    )

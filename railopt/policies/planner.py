@@ -3,9 +3,9 @@ it keeps.
 
 MoE traffic changes with every layer and iteration.  The policies `NODE_POLICIES` need nothing but
 the node's own row, and `Planner` cuts that row into chunks and puts them on rails in a few tens of
-microseconds; `spill` takes the whole matrix, which
-every rank has after the exchange of counts.  The result is that of `railopt.plan` on the whole
-matrix, restricted to the node's chunks, except with `fast`.
+microseconds.  `spill` takes the whole matrix, which every rank has after the exchange of counts.
+The result is that of `railopt.plan` on the whole matrix, restricted to the node's chunks, except
+with `fast`.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class LinkTimes:
 
     @classmethod
     def of(cls, fabric: Fabric, startup_us: float = 0.7) -> LinkTimes:
-        """At the rates of a fabric: its fastest NIC and its scale-up."""
+        """The times at the rates of a fabric: its fastest NIC and its scale-up."""
         return cls(startup_us, 1e12 / fabric.living_rates[-1], beta_in=1e12 / fabric.scaleup)
 
 
@@ -147,7 +147,7 @@ def _transfer(pieces: Pieces, p: int, m: int, given: Array, passed: Array) -> in
 
 @part
 def _add(sums: Array, moves: Array) -> None:
-    """Both [m, m]."""
+    """Add `moves` to `sums`, both [m, m]."""
     for g in range(len(sums)):
         for h in range(len(sums)):
             sums[g, h] += moves[g, h]
@@ -205,9 +205,9 @@ def inside(schedule: Schedule, links: LinkTimes) -> InsideTimes:
 
 
 def least(schedule: Schedule, links: LinkTimes = LINKS["h100-400g"]) -> float:
-    """What no schedule of this kind's rule beats in the model, microseconds: the start-ups of the
-    server with the most peers beside what NICs need, or what a GPU's own NICs and its scale-up port
-    need for what it sends or receives.
+    """What no schedule of this kind's rule beats in the model, microseconds.  It is the start-ups
+    of the server with the most peers beside what NICs need, or what a GPU's own NICs and its
+    scale-up port need for what it sends or receives.
     """
     fabric, matrix = schedule.fabric, schedule.traffic.node_matrix
     per_us = float(pair_rates(fabric).width) / links.beta_out  # MB between the fastest servers

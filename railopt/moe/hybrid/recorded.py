@@ -79,7 +79,7 @@ class FollowedLayer(NamedTuple):
 
     @property
     def regret(self) -> Fraction:
-        """Of following, over knowing the step."""
+        """The regret of following, over knowing the step."""
         return self.followed / self.known - 1 if self.known else Fraction(0)
 
 
@@ -134,7 +134,7 @@ class Followed:
 
     @property
     def sent_bytes(self) -> int:
-        """Of one copy."""
+        """The bytes of one copy."""
         return sent_bytes(self.sized, self.question)
 
     def as_dict(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class Followed:
 
 
 def sent_bytes(sized: Preset, question: FollowQuestion) -> int:
-    """Of one copy of an expert, compressed."""
+    """The bytes of one copy of an expert, compressed."""
     return int(-(-sized.expert_bytes() // question.compression))
 
 

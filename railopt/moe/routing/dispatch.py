@@ -88,8 +88,8 @@ def _check_rule(holds: Bools, rule: str) -> None:
 
 
 def eligible_gpus(holds: Bools, home: npt.ArrayLike, gpus: int, rule: str) -> Iterator[Bools]:
-    """Of one expert after the other: the GPUs that each source's tokens may go to, bool [source
-    GPU, destination GPU].
+    """The GPUs that each source's tokens may go to, bool [source GPU, destination GPU], expert by
+    expert.
     """
     owner = np.asarray(home, np.int64)
     devices, experts = holds.shape

@@ -1,6 +1,6 @@
 """Bytes at addresses: copy, fill with a pattern, verify, checksum.  One row per chunk.
 
-The pattern depends on the position: word w of the chunk with key k is mix(seed, k, w), so a byte
+The pattern depends on the position.  Word w of the chunk with key k is mix(seed, k, w), so a byte
 that landed in the wrong place, in the wrong chunk or in the wrong round is a wrong byte.
 
 Small chunks of one size are looked at together, long ones block by block.  numpy and memmove

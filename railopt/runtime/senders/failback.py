@@ -3,7 +3,7 @@
 The rank with the lower number calls ("probe"), the other answers ("answer"): each end makes a new
 queue pair for the link, and a trial that writes a page there and back. When both pages were right
 the caller says so ("tested"). Whoever begins the next run first asks the other end to admit the
-link in that round ("admit", "admitted"); it waits for the word, so both ends change over in the
+link in that round ("admit", "admitted"), and waits for the answer. So both ends change over in the
 same round, and a run never sees a link come back in its middle.
 
 The old queue pair is destroyed at both ends before the first probe, so none of its bytes is in

@@ -99,7 +99,7 @@ class Failover:
         rounds, run = self.rounds, self.rounds.running
         self._confirm(link)
         living = rounds.living(link.peer)
-        if link.confirmed is None or run is None or rounds.doom is not None:
+        if link.confirmed is None or run is None or rounds.failure is not None:
             return
         for kind in (SIZES, READY):  # not before: its bytes must not land twice
             rounds.tell(link.peer, kind, instead_of=link)

@@ -15,10 +15,11 @@ from railopt.model.plan import Plan
 
 
 def replan(plan: Plan, rows: Ints, node: int, peer: int, alive: Sequence[int]) -> tuple[Ints, str]:
-    """Rails, one per chunk of `rows` (all from `node` to `peer`), among those of `alive` that the
-    fabric has at both ends, or all of `alive`, taken for alike, where it has none of them (they
-    were dead when it was planned, and came back); and the policy that chose them: the plan's own,
-    or LPT where that is not one of railopt's (a solver's plan, a policy from outside).
+    """Rails, one per chunk of `rows` (all from `node` to `peer`), and the policy that chose them.
+    Rails are those of `alive` that the fabric has at both ends.  Where it has none of them (they
+    were dead when it was planned, and came back), all of `alive` are used as if equal.  The policy
+    is the plan's own, or LPT where that is not one of railopt's (a solver's plan, a policy from
+    outside).
     """
     from railopt import policies
 

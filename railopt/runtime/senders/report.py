@@ -95,7 +95,7 @@ class LinkReport:
 
     @property
     def seconds(self) -> float:
-        """From its first post to its last completion."""
+        """Seconds from its first post to its last completion."""
         return self.last_s - self.first_s
 
     @property
@@ -248,7 +248,7 @@ def link_reports(
     events: tuple[Sequence[LinkFault], Sequence[Readmission]] = ((), ()),
     dead: Iterable[Place] = (),
 ) -> tuple[LinkReport, ...]:
-    """One record a link that carried something, has an event or is dead.
+    """One record per link that carried something, has an event or is dead.
 
     rows, rail  chunks that went, and the rail that each took, int64 [R]
     times       (node, peer, rail) -> first post and last completion, seconds since the run began

@@ -34,8 +34,8 @@ def split_id(wr_id: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Writes:
-    """Columns of consecutive RDMA WRITEs, one row a request: addresses uint64 [W], bytes and keys
-    uint32 [W].
+    """Columns of consecutive RDMA WRITEs, one row per request: addresses uint64 [W], bytes and
+    keys uint32 [W].
     """
 
     local: npt.NDArray[np.uint64]

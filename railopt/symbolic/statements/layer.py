@@ -32,7 +32,7 @@ class SmallLayer(NamedTuple):
 
 
 class LayerPrices(NamedTuple):
-    """Of a token received, of one sent, of a slot; by node."""
+    """The prices of a token received, of one sent, of a slot; by node."""
 
     recv: tuple[int, ...]
     send: tuple[int, ...]

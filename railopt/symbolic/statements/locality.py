@@ -215,7 +215,7 @@ def _loads(counts: Matrix, rails: int, on_rail: Callable[[int, int, int, int], i
 
 
 def _optimum(counts: Matrix, rails: int) -> int:
-    """Of unit chunks: the largest row or column over N, rounded up (T8)."""
+    """The optimum of unit chunks: the largest row or column over N, rounded up (T8)."""
     lines: dict[tuple[str, int], int] = {}
     for (k, f), q in counts.items():
         lines["send", k] = lines.get(("send", k), 0) + q
