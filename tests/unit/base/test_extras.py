@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -56,7 +57,6 @@ def test_what_is_missing_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("package", "line", "sentence"),
     [
-        ("sympy", ["prove", "--quick"], "railopt prove needs SymPy: pip install 'railopt[prove]'"),
         ("matplotlib", ["demo"], "a figure needs Matplotlib: pip install 'railopt[plot]'"),
         (
             "ortools",
@@ -84,3 +84,16 @@ def test_a_command_whose_extra_is_missing(
     assert ran.code == 3, ran.err
     assert sentence in ran.err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_prove_without_sympy() -> None:
+    """In a process of its own, which has not loaded it before."""
+    code = (
+        "import sys; sys.modules['sympy'] = None\n"
+        "from railopt.cli.main import main; sys.exit(main(['prove', '--quick']))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 3, ran.stderr
+    assert "railopt prove needs SymPy: pip install 'railopt[prove]'" in ran.stderr
+    assert "Traceback" not in ran.stderr
