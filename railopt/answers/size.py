@@ -192,16 +192,20 @@ class Site:
 
     @property
     def chunks(self) -> list[Chunks]:
+        """Of each dispatch."""
         return self.work.chunks
 
     @property
     def today(self) -> str:
+        """How the chunks go where nobody plans."""
         return "own-nic" if self.candidate.kind == RAILS else DIRECT
 
     def fabric(self, dead: Dead = ()) -> Fabric:
+        """The candidate with these NICs dead."""
         return self.candidate.fabric(self.chunks[0].nodes, self.chunks[0].gpus, dead)
 
     def sized(self) -> Sized:
+        """Times, bounds and losses; without cost, front and verdict."""
         fabric = self.fabric()
         ways = list(dict.fromkeys([*self.asked.policies, "own-nic", self.today]))
         self.draw(fabric, ways)
@@ -243,6 +247,7 @@ class Site:
                 self.seeds[way] = sorted(times, key=times.__getitem__)[DRAWS // 2]
 
     def carried(self, fabric: Fabric, way: str) -> list[CarriedDispatch]:
+        """Each dispatch on the way."""
         work = replace(self.work, seed=self.seeds.get(way, self.work.seed))
         return [work.carried(fabric, place, way) for place in range(len(self.chunks))]
 

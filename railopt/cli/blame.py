@@ -127,6 +127,7 @@ def _naming(args: argparse.Namespace) -> Naming | None:
 
 
 def print_blame(found: Blame, most: int | None, out: common.Output) -> None:
+    """The `most` hottest NICs, or all; the hottest one's time by cause; the verdict and hints."""
     hottest = found.nics[0].time
     rows = [
         [

@@ -62,6 +62,7 @@ def check(path: str | os.PathLike[str], limit_s: int = LIMIT_S) -> Verdict:
 
 
 def verdict_of(answer: dict[str, Any]) -> Verdict:
+    """One answer of the program as a Verdict that says whose it is."""
     bound, value, best = (
         None if answer[name] is None else Fraction(answer[name])
         for name in ("bound", "value", "best")
