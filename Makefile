@@ -8,8 +8,8 @@ INSTALL := $(PIP) install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 TESTS  := tests/unit tests/property tests/contract
 LEANING := tests/contract/test_backends.py $(addprefix tests/unit/,solver/test_fluid.py solver/test_simplex.py report/test_style.py \
-  base/test_arrays.py base/test_archive.py base/test_dice.py model/test_traffic.py files/test_tabular.py)
-ROOMS := tests/contract/test_backends.py $(addprefix tests/unit/,base model files policies report solver/test_fluid.py solver/test_simplex.py) $(wildcard tests/unit/test_*.py)
+  base/test_arrays.py base/test_archive.py base/test_dice.py model/test_traffic.py files/test_formats.py files/test_tabular.py)
+ROOMS := tests/contract/test_backends.py $(addprefix tests/unit/,base model files policies experiments report solver/test_fluid.py solver/test_simplex.py) $(wildcard tests/unit/test_*.py)
 INSTANCES := 10000
 MUTANTS := 1
 # hundreds of processes import the package: it is compiled once, whatever the shell says

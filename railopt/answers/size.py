@@ -165,7 +165,7 @@ def size(
     for one in candidates:
         tell(one.name)
         try:
-            found.append(_Site(one, work, asked).sized())
+            found.append(Site(one, work, asked).sized())
         except InputError as error:
             raise type(error)(f"candidate {quoted(one.name)}: {error}") from error
     return _judged(found, asked, chunks[0].nodes)
@@ -182,7 +182,7 @@ def _say_long(chunks: int, candidates: int, asked: SizeQuestion) -> None:
 
 
 @dataclass(frozen=True)
-class _Site:
+class Site:
     """A candidate with its work; `seeds` of hashed paths by way are those of `draw`."""
 
     candidate: Candidate
@@ -192,16 +192,20 @@ class _Site:
 
     @property
     def chunks(self) -> list[Chunks]:
+        """Of each dispatch."""
         return self.work.chunks
 
     @property
     def today(self) -> str:
+        """How the chunks go where nobody plans."""
         return "own-nic" if self.candidate.kind == RAILS else DIRECT
 
     def fabric(self, dead: Dead = ()) -> Fabric:
+        """The candidate with these NICs dead."""
         return self.candidate.fabric(self.chunks[0].nodes, self.chunks[0].gpus, dead)
 
     def sized(self) -> Sized:
+        """Times, bounds and losses; without cost, front and verdict."""
         fabric = self.fabric()
         ways = list(dict.fromkeys([*self.asked.policies, "own-nic", self.today]))
         self.draw(fabric, ways)
@@ -243,6 +247,7 @@ class _Site:
                 self.seeds[way] = sorted(times, key=times.__getitem__)[DRAWS // 2]
 
     def carried(self, fabric: Fabric, way: str) -> list[CarriedDispatch]:
+        """Each dispatch on the way."""
         work = replace(self.work, seed=self.seeds.get(way, self.work.seed))
         return [work.carried(fabric, place, way) for place in range(len(self.chunks))]
 
@@ -263,7 +268,7 @@ class _Site:
             found.append((times[worst], {"kind": "gpu", "gpu": worst, "side": side}))
         cut = uplink_bound(fabric, chunks)
         found += [(cut.value, cut.witness)] if cut else []
-        found += [_changing_gpus(fabric, chunks)] if self.candidate.kind == RAILS else []
+        found += [scale_up_bound(fabric, chunks)] if self.candidate.kind == RAILS else []
         return max(found, key=lambda one: one[0])
 
     def cases(self, count: int) -> tuple[list[Dead], list[Dead]]:
@@ -339,7 +344,7 @@ class _Site:
         return found
 
 
-def _changing_gpus(fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
+def scale_up_bound(fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
     """Seconds that scale-up takes where nothing joins rails, and the nodes that decide.
 
     A chunk between GPUs that are near no rail in common leaves a GPU over scale-up at its sender's

@@ -148,7 +148,7 @@ class Dice:
         """
         lightest = np.sort(weights)[: len(weights) - number]
         if number > _USUAL and _LEFT * int(lightest.sum()) < int(weights.sum()):
-            return self._distinct_by_keys(weights, count, number)
+            return self.distinct_by_keys(weights, count, number)
         drawn = self.chosen(weights, count * number).reshape(count, number)
         left, again = np.arange(count), _repeated(drawn)
         while (some := again.any(axis=1)).any():
@@ -157,7 +157,7 @@ class Dice:
             drawn[left], again = rows, _repeated(rows)
         return drawn
 
-    def _distinct_by_keys(self, weights: Ints, count: int, number: int) -> Ints:
+    def distinct_by_keys(self, weights: Ints, count: int, number: int) -> Ints:
         """`distinct` in a time that weights do not change: each place waits -ln(u) / weight, and
         the first ones are taken (Efraimidis and Spirakis 2006).
         """

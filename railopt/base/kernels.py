@@ -108,7 +108,7 @@ def kernel(
     options     those of `numba.njit`
 
     Arguments are given by position.  `plain` of what is returned is the function itself, which
-    takes arrays of Python's integers too.
+    takes arrays of Python's integers too, and `numpy` what Python runs.
     """
     if function is None:
         return lambda given: kernel(
@@ -124,7 +124,7 @@ def kernel(
         return state.compile(args)(*args) if state.pays(args) else state.interpret(args)
 
     del call.__wrapped__
-    call.plain = function  # type: ignore[attr-defined]
+    call.plain, call.numpy = function, numpy or function  # type: ignore[attr-defined]
     _callable_from_kernels(call, function, options)
     return call
 

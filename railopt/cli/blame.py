@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         common.print_json(found.as_dict())
     else:
-        _print(found, None if args.all else SHOWN, common.output_of(args))
+        print_blame(found, None if args.all else SHOWN, common.output_of(args))
     if args.figure:
         from railopt.report.blame import blame_figure
 
@@ -126,7 +126,8 @@ def _naming(args: argparse.Namespace) -> Naming | None:
     return Naming(hosts, once(common.listed(args.devices, "--ib-dev") or (), "device"))
 
 
-def _print(found: Blame, most: int | None, out: common.Output) -> None:
+def print_blame(found: Blame, most: int | None, out: common.Output) -> None:
+    """The `most` hottest NICs, or all; the hottest one's time by cause; the verdict and hints."""
     hottest = found.nics[0].time
     rows = [
         [

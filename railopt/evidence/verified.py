@@ -55,13 +55,14 @@ def check(path: str | os.PathLike[str], limit_s: int = LIMIT_S) -> Verdict:
         done = subprocess.run(line, capture_output=True, timeout=limit_s + 30, check=False)
         answer = json.loads(done.stdout)
         if "error" not in answer:
-            return _verdict(answer)
+            return verdict_of(answer)
     except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
         raise BackendError(f"{line[0]} gave no answer: {printable(repr(error))}") from error
     raise FormatError(f"{printable(path)}: {printable(answer['error'])}")
 
 
-def _verdict(answer: dict[str, Any]) -> Verdict:
+def verdict_of(answer: dict[str, Any]) -> Verdict:
+    """One answer of the program as a Verdict that says whose it is."""
     bound, value, best = (
         None if answer[name] is None else Fraction(answer[name])
         for name in ("bound", "value", "best")

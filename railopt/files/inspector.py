@@ -74,7 +74,7 @@ _PERFORMANCE = _object(
     p2p_busbw_gbs=_REAL + _VERBOSE,
 )
 _LINE = _object(header=f"({_HEADER})", metadata=_METADATA, p2p_perf=_PERFORMANCE)
-_USUAL = re.compile((_LINE + r"\s*").encode())
+USUAL = re.compile((_LINE + r"\s*").encode())
 """A Send or Recv as the plugin writes it, valid JSON; any other line takes longer to read."""
 
 
@@ -173,7 +173,7 @@ class _Reader:
 
     def add(self, line: bytes) -> None:
         """One line; what is no operation is counted."""
-        usual = _USUAL.fullmatch(line)
+        usual = USUAL.fullmatch(line)
         if usual is None:
             self._add(line)
             return

@@ -123,7 +123,7 @@ def _even_by_numpy(edges: Array, left: Array, right: Array, lefts: int, rights: 
 
 
 def _split_by_numpy(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
-    """`_euler_split` for Python."""
+    """`euler_split` for Python."""
     graph = _even_by_numpy(edges, left, right, lefts, rights)
     forward = _directed(_Trails(*(column.tolist() for column in graph)))[: len(edges)]
     edges[:] = np.concatenate([edges[forward], edges[~forward]])
@@ -131,7 +131,7 @@ def _split_by_numpy(edges: Array, left: Array, right: Array, lefts: int, rights:
 
 
 @part(numpy=_split_by_numpy)
-def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
+def euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
     """Reorder `edges` so that its first part and its rest each hold half of every vertex's edges,
     rounded either way: those that closed trails walk from left to right, and the others.
 
@@ -221,7 +221,7 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
         elif n % 2:
             alternate(edges[b:e], left, right, lefts, rights, c, n, result)
         else:
-            middle = b + _euler_split(edges[b:e], left, right, lefts, rights)
+            middle = b + euler_split(edges[b:e], left, right, lefts, rights)
             for part_begin, part_end, part_base in ((b, middle, c), (middle, e, c + n // 2)):
                 begin[parts], end[parts] = part_begin, part_end
                 number[parts], base[parts] = n // 2, part_base

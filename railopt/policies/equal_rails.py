@@ -47,13 +47,13 @@ def _lpt(
     chunks: Columns, layout: WordLayout, load_at: int, senders: int, rails: int, rail: Array
 ) -> None:
     """`lpt`, the bytes of a load above its `load_at` low bits."""
-    seen = _largest_in_turn(chunks, senders, rails, rail)
+    seen = largest_in_turn(chunks, senders, rails, rail)
     words = sorted_words(chunks, None, layout, np.int64(0))
     _least_loaded(words, layout, load_at, seen, rails, rail)
 
 
 def _in_turn_by_numpy(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
-    """`_largest_in_turn` for Python."""
+    """`largest_in_turn` for Python."""
     rows = np.flatnonzero(chunks.size == chunks.largest)
     rank, count = ranks(chunks.src[rows], senders)
     rail[rows] = rank % rails
@@ -61,7 +61,7 @@ def _in_turn_by_numpy(chunks: Columns, senders: int, rails: int, rail: Array) ->
 
 
 @part(numpy=_in_turn_by_numpy)
-def _largest_in_turn(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
+def largest_in_turn(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
     """Chunks of the largest size go round each sender's rails; how many each had, int64
     [senders].
     """
@@ -185,13 +185,13 @@ def lpt_global(chunks: Columns, nodes: int, rails: int, rail: Array) -> None:
     """
     layout = WordLayout.of(chunks, nodes, ends=2, grouped=False)
     words = largest_in_front(chunks, layout)
-    _earliest_at_both(words, layout, (rails - 1).bit_length(), nodes, rails, rail)
+    earliest_at_both(words, layout, (rails - 1).bit_length(), nodes, rails, rail)
 
 
 def _earliest_by_lists(
     words: Ints, layout: WordLayout, load_at: int, nodes: int, rails: int, rail: Array
 ) -> None:
-    """`_earliest_at_both` for Python, which is faster on lists."""
+    """`earliest_at_both` for Python, which is faster on lists."""
     node_bits, index_bits = layout.node_bits, layout.size_at - layout.index_at
     send, recv = ([[0] * rails for _ in range(nodes)] for _ in range(2))
     index, node = (1 << index_bits) - 1, (1 << node_bits) - 1
@@ -211,7 +211,7 @@ def _earliest_by_lists(
 
 
 @kernel(numpy=_earliest_by_lists, element_s=PASSES_S)
-def _earliest_at_both(
+def earliest_at_both(
     words: Ints, layout: WordLayout, load_at: int, nodes: int, rails: int, rail: Array
 ) -> None:
     """`lpt_global` on sorted words, the bytes of a load above its `load_at` low bits."""

@@ -58,14 +58,14 @@ def equitable(fabric: Fabric, chunks: Chunks) -> Plan:
 
 
 def _blocks_by_numpy(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, int]:
-    """`_blocks` for Python."""
+    """`vertex_blocks` for Python."""
     rank, count = ranks(node[rows], nodes)
     blocks = -(-count // width)
     return (np.cumsum(blocks) - blocks)[node[rows]] + rank // width, int(blocks.sum())
 
 
 @part(numpy=_blocks_by_numpy)
-def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, int]:
+def vertex_blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, int]:
     """Vertex of each row: the rows of a node, in the given order, in blocks of `width`; and how
     many blocks there are.
     """
@@ -86,8 +86,8 @@ def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, in
 @kernel(element_s=PASSES_S)
 def _colour_rows(rows: Array, chunks: Columns, nodes: int, colours: Array, rail: Array) -> None:
     """Give each of `rows`, in the given order, the rail of its colour."""
-    left, lefts = _blocks(chunks.src, rows, nodes, colours.size)
-    right, rights = _blocks(chunks.dst, rows, nodes, colours.size)
+    left, lefts = vertex_blocks(chunks.src, rows, nodes, colours.size)
+    right, rights = vertex_blocks(chunks.dst, rows, nodes, colours.size)
     chosen = colour(left, right, lefts, rights, colours.size)
     for i in range(rows.size):
         rail[rows[i]] = colours[chosen[i]]

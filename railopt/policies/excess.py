@@ -63,7 +63,7 @@ class Near(NamedTuple):
     first: Array
 
 
-def _near_lists(near: Array) -> Near:
+def near_lists(near: Array) -> Near:
     """The near rails of each GPU, from bool [gpus, rails]."""
     first = np.concatenate([[0], np.cumsum(near.sum(axis=1))])
     return Near(np.nonzero(near)[1].astype(np.int64), first.astype(np.int64))
@@ -76,14 +76,14 @@ def _shares(tx: Array, rx: Array) -> Shares:
 
 
 def _sent_by_numpy(rows: Rows) -> Array:
-    """`_sent` for Python."""
+    """`bytes_sent` for Python."""
     sent = np.zeros(rows.pairs, np.int64)
     np.add.at(sent, rows.pair, rows.size)
     return sent
 
 
 @part(numpy=_sent_by_numpy)
-def _sent(rows: Rows) -> Array:
+def bytes_sent(rows: Rows) -> Array:
     """int64 [pairs]: bytes."""
     sent = np.zeros(rows.pairs, np.int64)
     for c in range(rows.size.size):
@@ -98,7 +98,7 @@ def _due(rows: Rows, shares: Shares) -> Array:
     """
     rails = shares.tx.shape[1]
     over = np.zeros((rows.pairs, rails), np.int64)
-    sent = _sent(rows)
+    sent = bytes_sent(rows)
     for c in range(rows.size.size):
         k, f, p, whole = rows.sender[c], rows.dst[c], rows.pair[c], 0
         due = sent[p]
@@ -142,7 +142,7 @@ def _lowest(over: Array, shares: Shares, debt: Array, at: tuple[int, int, int], 
 def _stay_by_lists(
     rows: Rows, shares: Shares, near: Near, loads: tuple[Array, Array], rail: Array
 ) -> Ints:
-    """`_stay` for Python, which is faster on lists."""
+    """`stay_near` for Python, which is faster on lists."""
     over, debt = loads
     rails, gpus = debt.shape[1], len(near.first) - 1
     rails_of = [each.tolist() for each in np.split(near.rails, near.first[1:-1])]
@@ -170,7 +170,9 @@ def _stay_by_lists(
 
 
 @part(numpy=_stay_by_lists)
-def _stay(rows: Rows, shares: Shares, near: Near, loads: tuple[Array, Array], rail: Array) -> Ints:
+def stay_near(
+    rows: Rows, shares: Shares, near: Near, loads: tuple[Array, Array], rail: Array
+) -> Ints:
     """Put each chunk on the emptiest of its GPU's own rails if at least half of it is due there.
     Returns the others; `rail` says of these which that is: -1 - n, or -1 - rails if there is none.
     """
@@ -209,7 +211,7 @@ def _move_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
     rails = shares.tx.shape[1]
     none = np.zeros(rails, np.int64)
     node = rows.first // (near.first.size - 1)  # of sender 0
-    waiting = _stay(rows, shares, near, (over, debt), rail)
+    waiting = stay_near(rows, shares, near, (over, debt), rail)
     largest = largest_of_each(rows.sender, rows.size, shares.tx.shape[0])
     for smaller in range(2):
         for c in waiting:
@@ -244,7 +246,7 @@ class EvenSenders:
         shares = _shares(fabric.tx, fabric.rx)
         if node is not None:
             shares = shares._replace(tx=shares.tx[node : node + 1])
-        return cls(node or 0, shares, _near_lists(fabric.node.near))
+        return cls(node or 0, shares, near_lists(fabric.node.near))
 
     def assign(self, sender: Array, gpu: Array, dst: Array, size: Array, rail: Rails) -> None:
         """Fill `rail`, int16 [C]; columns as in `Rows`."""

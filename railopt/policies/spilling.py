@@ -44,7 +44,7 @@ def spill(fabric: Fabric, chunks: Chunks, *, scale_up: str = "beside") -> Plan:
     check_scale_up(scale_up)
     rail = np.empty(len(chunks.size), np.int16)
     if len(rail):
-        begun = _begun(fabric, chunks, rail)
+        begun = units_and_costs(fabric, chunks, rail)
         start = rail
         rail = _best(fabric, chunks, *begun, start)
         if scale_up == "in-time":
@@ -86,7 +86,7 @@ class FastSpill:
         spill_rails.from_cut(cut, self._prices, self._near, self._hosts, rooms, rail)
 
 
-def _begun(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[SpillUnits, Costs]:
+def units_and_costs(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[SpillUnits, Costs]:
     """Units with their grades, each on its best `rail`, and what a byte costs at every NIC."""
     prices = costs(fabric)
     size = _in_units(chunks.size, chunks.total, _dearest(prices))

@@ -64,7 +64,7 @@ def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
 
 
 @part
-def _finish(
+def finishing_slots(
     left: Array, line: int, end: int, spare: int, patient: bool, scratch: Array
 ) -> tuple[int, int]:
     """(slot, count) with the fewest slots that end within `end`, or (0, 0) where none is good
@@ -279,7 +279,7 @@ def _match(search: StageSearch, stages: Stages, rounds: Int) -> tuple[Stages, In
         if spare and pause == 0:
             pause = max(1, n // 8)
             line, patient = max(most(rows), most(columns)), stages.used[0] < 3 * n
-            found, count = _finish(left, line, time + spare, spare, patient, best)
+            found, count = finishing_slots(left, line, time + spare, spare, patient, best)
             if found:
                 return stages, np.int64(found), np.int64(count)
         for i in range(n):

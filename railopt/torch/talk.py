@@ -16,7 +16,7 @@ from railopt.base.arrays import Array
 from railopt.base.errors import printable
 from railopt.torch.shared import lost
 
-__all__ = ["TEXT", "digest_number", "exchanged", "gathered", "mark", "texts"]
+__all__ = ["TEXT", "collective", "digest_number", "exchanged", "gathered", "mark", "texts"]
 
 TEXT = 400  # bytes of a sentence that ranks tell each other
 
@@ -30,7 +30,7 @@ def gathered(group: Any, numbers: Array, limit_s: float | None = None) -> Array:
     def gather(own: Any, every: Any) -> Any:
         return dist.all_gather(list(every.unbind(0)), own, group=group, async_op=True)
 
-    return _done(gather, group, numbers, shape, limit_s)
+    return collective(gather, group, numbers, shape, limit_s)
 
 
 def exchanged(group: Any, numbers: Array, limit_s: float | None = None) -> Array:
@@ -41,10 +41,10 @@ def exchanged(group: Any, numbers: Array, limit_s: float | None = None) -> Array
     def exchange(own: Any, every: Any) -> Any:
         return dist.all_to_all_single(every, own, group=group, async_op=True)
 
-    return _done(exchange, group, numbers, numbers.shape, limit_s)
+    return collective(exchange, group, numbers, numbers.shape, limit_s)
 
 
-def _done(
+def collective(
     call: Callable[[Any, Any], Any],
     group: Any,
     numbers: Array,

@@ -69,7 +69,7 @@ STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 ALONE: dict[str, tuple[Any, ...]] = {
     "whole chunks": (chunk_sums,),
     "re-split": (resplit_kernels, search.even_out),
-    "exact nodes": (nodes, solve._critical),
+    "exact nodes": (nodes, solve.critical_sides),
     "anchored": (search.anchor,),
     "joint": (joint,),
 }

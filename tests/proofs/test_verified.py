@@ -242,7 +242,7 @@ def test_no_forged_link_is_believed(program: str, tmp_path: Path) -> None:
         verdict = said(kernel.check(file, work=2_000_000))
         assert differ(verdict, answer) == "", file.read_text()
         if answer["ok"]:
-            found = falsehood(record, verified._verdict(answer), tmp_path)
+            found = falsehood(record, verified.verdict_of(answer), tmp_path)
             assert found == "", file.read_text()
 
 

@@ -81,7 +81,7 @@ def _greedy(state: LayerState, away: Ints) -> int:
     a2a, fec, _, _, total, _ = terms(devices, state.times, layer.scalars)
     if total == 4 * a2a + 3 * fec:
         return best  # all transfers are hidden: fewer copies would not shorten anything
-    return _prune(best, trail[:kept], layer, state.holds, state.times)
+    return prune(best, trail[:kept], layer, state.holds, state.times)
 
 
 @part(error_model="numpy")
@@ -143,7 +143,7 @@ def _fill(device: int, state: LayerState, path: Path) -> None:
 
 
 @part(error_model="numpy")
-def _prune(best: int, trail: Ints, layer: LayerTables, holds: Bools, times: Ints) -> int:
+def prune(best: int, trail: Ints, layer: LayerTables, holds: Bools, times: Ints) -> int:
     """Take back copies, the latest first, where the total does not grow; the total then."""
     experts, scalars = len(holds), layer.scalars
     for t in range(len(trail) - 1, -1, -1):

@@ -261,7 +261,7 @@ def _nodes(race: Race, limit_s: float) -> None:
     """Exact local optima of the nodes that could raise the bound, each an anchor for the others;
     those known are left out.
     """
-    for side, node in _critical(race):
+    for side, node in critical_sides(race):
         if race.over:
             return
         race.tell(f"node {node} {side}")
@@ -301,7 +301,7 @@ def _by_load(race: Race) -> Iterator[tuple[str, int]]:
             yield SIDES[row], node
 
 
-def _critical(race: Race) -> Iterator[tuple[str, int]]:
+def critical_sides(race: Race) -> Iterator[tuple[str, int]]:
     """(side, node) whose local optimum may exceed the bound, the most loaded first: those that are
     not done by then in the best plan.
     """

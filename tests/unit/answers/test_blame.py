@@ -17,9 +17,7 @@ import pytest
 from railopt import Fabric, Plan, Traffic, plan
 from railopt.answers.blame import CAUSES, Blame, blame, blame_counted, rates_seen
 from railopt.base.errors import FormatError, InputError
-from railopt.base.units import format_bytes, format_time
-from railopt.cli.blame import _print
-from railopt.cli.common import Output
+from railopt.base.units import format_bytes
 from railopt.runtime.counters import Counted, counted_between
 from railopt.runtime.naming import Naming
 from tests.readings import measured_links, on_wire, save_metrics, save_ports
@@ -265,15 +263,6 @@ def test_fuzzed_readings_are_read_or_refused(tmp_path: Path) -> None:
     assert read
     assert said
     assert all(text.isprintable() and len(text) < 600 for text in said)
-
-
-def test_times_below_zero_have_a_sign(capsys: pytest.CaptureFixture[str]) -> None:
-    found = of_ports(made(even_traffic(random.Random(2))))
-    time = found.nics[0].time
-    found = found._replace(terms={"even": 2 * time, "plan": -time})
-    for form, shown in (("csv", f"-{float(time)}"), ("text", f"-{format_time(time)}")):
-        _print(found, 1, Output(form))
-        assert shown in re.split(r"[,\s]+", capsys.readouterr().out)
 
 
 def test_every_cause_has_words() -> None:

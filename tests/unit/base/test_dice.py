@@ -154,7 +154,7 @@ def test_gamma_and_dirichlet(shape: float) -> None:
     assert ours == pytest.approx(theirs, rel=0.2)
 
 
-@pytest.mark.parametrize("draw", [Dice.distinct, Dice._distinct_by_keys])
+@pytest.mark.parametrize("draw", [Dice.distinct, Dice.distinct_by_keys])
 def test_distinct_places_are_drawn_one_after_the_other(draw: Draw) -> None:
     """Against the chance of each ordered pair: w_i / W * w_j / (W - w_i)."""
     weights = np.array([5, 1, 3, 7])

@@ -377,10 +377,16 @@ def test_python_may_run_something_else() -> None:
     assert kernel(numpy=other)(one)(np.int64(2)) == -2
 
 
-def test_a_kernel_that_writes_far_more_than_it_reads_is_compiled_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kernels, "compile_mode", lambda: "auto")
-    state = kernels._Kernel(len, len, 1e-5, {}, lambda count: count)
-    assert not state.pays((10,))
-    assert state.pays((10**6,))
+def zeros(count: int) -> Any:
+    return np.zeros(count, np.int64)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("auto")
+def test_a_kernel_that_writes_far_more_than_it_reads_is_compiled_at_once() -> None:
+    made = kernel(element_s=1e-5, writes=lambda count: count)(zeros)
+    compiled_s = kernels.compiling_s()
+    assert len(made(10)) == 10
+    assert kernels.compiling_s() == compiled_s
+    assert len(made(10**6)) == 10**6
+    assert kernels.compiling_s() > compiled_s

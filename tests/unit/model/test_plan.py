@@ -1,4 +1,4 @@
-"""Chunks and plans: cutting, validation, exact loads, files."""
+"""Plans: exact loads, what they move inside nodes, checks, files."""
 
 from __future__ import annotations
 
@@ -15,29 +15,23 @@ import pytest
 from railopt import Chunks, Fabric, Plan, Tokens, Traffic, check, plan, synthesise, workloads
 from railopt.base.arrays import Value, save_npz
 from railopt.base.errors import FormatError, InputError
+from railopt.model.inside import Inside
+from railopt.model.plan import rail_costs
 
 FABRIC = Fabric.uniform(nodes=3, rails=2)
+WIDE = Fabric.uniform(3, 4, gpus=4)
+SHARED = Fabric.uniform(3, 2, gpus=4)  # GPUs 0 and 1 on NIC 0, GPUs 2 and 3 on NIC 1
+SEVERAL = Fabric.uniform(3, 4, gpus=2)  # NICs 0 and 1 of GPU 0, NICs 2 and 3 of GPU 1
+ODD = Fabric.uniform(
+    3,
+    4,
+    gpus=3,
+    inside=Inside(np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 0, 1, 0]], np.bool_), 10**9),
+)
 
 
 def some_chunks() -> Chunks:
     return workloads.moe(FABRIC, tokens=500, seed=2).chunks("64KiB")
-
-
-def test_cutting_and_its_inverse() -> None:
-    traffic = workloads.zipf(FABRIC, mean="100KB", seed=1)
-    for cap in ("flow", 7777, "1MiB"):
-        chunks = traffic.chunks(cap)
-        assert np.array_equal(Traffic.from_chunks(chunks).node_matrix, traffic.node_matrix)
-        assert cap == "flow" or chunks.largest <= (7777 if cap == 7777 else 1 << 20)
-        ends = chunks.offset + chunks.size
-        same = chunks.flow[1:] == chunks.flow[:-1]
-        assert np.all(np.where(same, chunks.offset[1:] == ends[:-1], chunks.offset[1:] == 0))
-
-
-@pytest.mark.parametrize("cap", ["0B", 0, -5, "two", "1.5B"])
-def test_bad_cap(cap: str | int) -> None:
-    with pytest.raises(InputError):
-        workloads.uniform(FABRIC).chunks(cap)
 
 
 def test_loads_and_makespan_are_exact() -> None:
@@ -141,33 +135,6 @@ def test_a_pickle_of_what_can_not_be_is_refused() -> None:
         pickle.loads(pickle.dumps(changed))
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "complaint"),
-    [
-        ("src", [3], "expected 0 to 2"),
-        ("dst", [0], "itself"),
-        ("size", [0], "at least 1 byte"),
-        ("size", [0.5], "integers"),
-    ],
-)
-def test_chunks_refuse(column: str, value: list[int], complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
-        Chunks.from_arrays(**{"src": [0], "dst": [1], "size": [5], column: value}, nodes=3)  # type: ignore[arg-type]
-
-
-def test_sums_of_loads_stay_below_two_to_the_62() -> None:
-    Chunks.from_arrays(src=[0, 0], dst=[1, 1], size=[2**61, 2**61 - 1], nodes=2)
-    with pytest.raises(InputError, match=r"expected less than 2\*\*62"):
-        Chunks.from_arrays(src=[0, 0], dst=[1, 1], size=[2**61, 2**61], nodes=2)
-
-
-def test_more_chunks_than_fit_are_refused_before_they_are_made() -> None:
-    with pytest.raises(InputError, match="use larger chunks"):
-        workloads.uniform(FABRIC, size="1TiB").chunks("4B")
-    with pytest.raises(InputError, match="use larger chunks"):
-        workloads.uniform(FABRIC, size=2**56).chunks(1)
-
-
 @pytest.mark.parametrize("policy", ["a\nb", "\x1b[2J", "x" * 201, 5, None, "\ud800"])
 def test_a_policy_is_a_printable_name(policy: object) -> None:
     chunks = some_chunks()
@@ -234,3 +201,104 @@ def test_names_that_can_not_be_right_are_refused(names: Any, tmp_path: Path) -> 
     save_npz(tmp_path / "plan.npz", "plan", {**header, "names": names}, arrays)
     with pytest.raises(FormatError, match=r"names|hosts"):
         Plan.read(tmp_path / "plan.npz")
+
+
+def random_units(fabric: Fabric, count: int, seed: int) -> Chunks:
+    rng = np.random.default_rng(seed)
+    src_gpu = rng.integers(0, fabric.nodes * fabric.gpus, count)
+    dst = (src_gpu // fabric.gpus + rng.integers(1, fabric.nodes, count)) % fabric.nodes
+    targets = rng.random((count, fabric.gpus)) < 0.4
+    size = rng.integers(1, 1000, count)
+    return Chunks.from_units(fabric, src_gpu=src_gpu, dst=dst, size=size, targets=targets)
+
+
+def plain(fabric: Fabric, chunks: Chunks, rail: list[int]) -> tuple[int, int, dict, dict]:  # type: ignore[type-arg]
+    """The definition, unit by unit."""
+    staged = passed_on = 0
+    out: dict[tuple[int, int], int] = {}
+    into: dict[tuple[int, int], int] = {}
+
+    def move(node: int, source: int, target: int, size: int) -> None:
+        out[node, source] = out.get((node, source), 0) + size
+        into[node, target] = into.get((node, target), 0) + size
+
+    for row, n in enumerate(rail):
+        size, near = int(chunks.size[row]), np.flatnonzero(fabric.node.near[:, n]).tolist()
+        gpu = int(chunks.src_gpu[row]) % fabric.gpus
+        if gpu not in near:
+            staged += size
+            move(int(chunks.src[row]), gpu, near[0], size)
+        assert chunks.targets is not None
+        needs = np.flatnonzero(chunks.targets[row]).tolist()
+        gateway = next((gpu for gpu in needs if gpu in near), near[0])
+        for gpu in needs:
+            if gpu != gateway:
+                passed_on += size
+                move(int(chunks.dst[row]), gateway, gpu, size)
+    return staged, passed_on, out, into
+
+
+@pytest.mark.parametrize("fabric", [WIDE, SHARED, SEVERAL, ODD])
+def test_moves_are_those_of_the_definition(fabric: Fabric) -> None:
+    for seed in range(20):
+        chunks = random_units(fabric, 50, seed)
+        rail = np.random.default_rng(seed).integers(0, fabric.rails, len(chunks))
+        made = Plan(fabric, chunks, rail)
+        staged, passed_on, out, into = plain(fabric, chunks, rail.tolist())
+        assert (made.staged, made.passed_on, made.moved) == (staged, passed_on, staged + passed_on)
+        time = max(Fraction(most, fabric.scaleup) for most in [*out.values(), *into.values()])
+        if fabric.node.pair is None:
+            assert made.scaleup_time == time
+        assert made.scaleup_time >= time
+        each = rail_costs(fabric, chunks)[np.arange(len(chunks)), rail].astype(np.int64)
+        assert int((each * chunks.size).sum()) == made.moved
+
+
+def test_one_unit_by_hand() -> None:
+    unit = {"src_gpu": [1], "dst": [2], "size": [100], "targets": [[True, False, True, True]]}
+    chunks = Chunks.from_units(WIDE, **unit)
+    assert rail_costs(WIDE, chunks).tolist() == [[3, 3, 3, 3]]
+    assert chunks.dst_gpu.tolist() == [8]
+    own = plan(WIDE, chunks, "own-nic")
+    assert (own.staged, own.passed_on) == (0, 300)
+    target = Plan(WIDE, chunks, [2])
+    assert (target.staged, target.passed_on) == (100, 200)
+    assert target.scaleup_time == Fraction(200, WIDE.scaleup)
+    pairs = replace(WIDE, inside=Inside(WIDE.node.near, 1000))
+    assert Plan(pairs, chunks, [2]).scaleup_time == Fraction(1, 10)
+
+
+def test_a_unit_without_targets_is_not_passed_on() -> None:
+    chunks = Chunks.from_units(WIDE, src_gpu=[1, 1], dst=[2, 1], size=[100, 50])
+    made = Plan(WIDE, chunks, [3, 1])
+    assert (made.staged, made.passed_on) == (100, 0)
+
+
+def test_traffic_is_units_of_one_target() -> None:
+    matrix = np.zeros((12, 12), np.int64)
+    matrix[0, 5] = 10
+    made = Plan(WIDE, Traffic(matrix, 3).chunks("flow"), [0])
+    assert (made.staged, made.passed_on) == (0, 10)
+    assert plan(WIDE, made.chunks, "pxn").staged == 10
+    assert Plan(WIDE, made.chunks, [2]).moved == 20
+
+
+def test_units_are_cut_saved_and_taken(tmp_path: Path) -> None:
+    chunks = Chunks.from_units(
+        WIDE, src_gpu=[1], dst=[2], size=[250], targets=[[True, False, True, False]], cap=100
+    )
+    assert chunks.size.tolist() == [100, 100, 50]
+    made = Plan(WIDE, chunks, [0, 1, 2])
+    made.save(tmp_path / "plan.npz")
+    again = Plan.read(tmp_path / "plan.npz")
+    assert again == made
+    assert again.chunks.targets is not None
+    assert (again.moved, again.chunks) == (made.moved, chunks)
+    assert chunks.take(np.array([2])).targets.tolist() == [[True, False, True, False]]  # type: ignore[union-attr]
+    assert made.misses(Traffic(np.zeros((12, 12), np.int64), 3))
+
+
+def test_chunks_that_name_no_gpu_move_nothing_that_is_known() -> None:
+    made = plan(WIDE, Chunks.from_arrays(src=[0], dst=[1], size=[5], nodes=3), "lpt")
+    with pytest.raises(InputError, match="name theirs"):
+        _ = made.staged

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,71 +12,10 @@ import pytest
 
 from railopt import Fabric, demand_from
 from railopt.base.errors import InputError
-from railopt.files.inspector import _USUAL
 from railopt.model.running import running_job
+from tests.inspector import GPUS, NODES, drawn, exchange, record, write
 
-NODES, GPUS = 2, 2
 FABRIC = Fabric.uniform(NODES, GPUS)
-START = 1_748_030_377_748_202
-
-
-def record(rank: int, kind: str, peer: int, number: int, size: int, **other: Any) -> dict[str, Any]:
-    """A line as the plugin's README shows it."""
-    ranks = other.get("ranks", NODES * GPUS)
-    world = other.get("world", rank)
-    return {
-        "header": {
-            "id": other.get("id", "0x7f"),
-            "comm_name": other.get("name", "EP Group 0"),
-            "rank": rank,
-            "n_ranks": ranks,
-            "nnodes": NODES,
-        },
-        "metadata": {
-            "inspector_output_format_version": "v4.0",
-            "git_rev": "9019a1912-dirty",
-            "rec_mechanism": "nccl_profiler_interface",
-            "dump_timestamp_us": START + other.get("time", 0),
-            "hostname": other.get("host", f"gpu{world // GPUS}"),
-            "pid": 1000 + world,
-        },
-        "p2p_perf": {
-            "p2p": kind,
-            "p2p_sn": number,
-            "p2p_peer": peer,
-            "p2p_msg_size_bytes": size,
-            "p2p_exec_time_us": 50,
-            "p2p_timing_source": "kernel_gpu",
-            "p2p_algobw_gbs": 19.065018,
-            "p2p_busbw_gbs": 18.5,
-        },
-    }
-
-
-def exchange(matrix: Any, first: int = 1, **other: Any) -> Iterator[dict[str, Any]]:
-    """One all-to-all: what each rank sends, then what it receives."""
-    ranks = len(matrix)
-    for rank in range(ranks):
-        for peer in range(ranks):
-            yield record(rank, "Send", peer, first + peer, int(matrix[rank][peer]), **other)
-        for peer in range(ranks):
-            number = first + ranks + peer
-            yield record(rank, "Recv", peer, number, int(matrix[peer][rank]), **other)
-
-
-def write(folder: Path, records: Any, *, spaced: bool = True) -> str:
-    """One file per process."""
-    folder.mkdir(exist_ok=True)
-    for one in records:
-        meta = one["metadata"]
-        separators = None if spaced else (",", ":")
-        with (folder / f"{meta['hostname']}-{meta['pid']}.log").open("a") as file:
-            file.write(json.dumps(one, separators=separators) + "\n")
-    return f"inspector:{folder}"
-
-
-def drawn(seed: int) -> Any:
-    return np.random.default_rng(seed).integers(8192, 1 << 20, (NODES * GPUS,) * 2)
 
 
 @pytest.mark.parametrize("spaced", [True, False])
@@ -91,16 +27,6 @@ def test_the_matrix_of_several_exchanges_is_their_sum(tmp_path: Path, spaced: bo
     np.testing.assert_array_equal(job.traffic.bytes, first + second)
     assert job.notes == ()
     assert demand_from(text, FABRIC) == job.traffic
-
-
-def test_a_line_in_another_order_counts_as_much(tmp_path: Path) -> None:
-    matrix = drawn(3)
-    mixed = [
-        dict(random.Random(i).sample(list(one.items()), 3))
-        for i, one in enumerate(exchange(matrix))
-    ]
-    job = running_job(write(tmp_path / "run", mixed), FABRIC)
-    np.testing.assert_array_equal(job.traffic.bytes, matrix)
 
 
 def test_a_part_is_chosen_by_number_and_by_time(tmp_path: Path) -> None:
@@ -117,30 +43,6 @@ def test_a_part_is_chosen_by_number_and_by_time(tmp_path: Path) -> None:
     ):
         job = running_job(f"{text}:{options}", FABRIC)
         np.testing.assert_array_equal(job.traffic.bytes, expected, options)
-
-
-@pytest.mark.parametrize("channels", [0, 1, 3])
-@pytest.mark.parametrize("quick", [True, False])
-def test_the_beginning_of_an_operation_counts_where_it_is_known(
-    tmp_path: Path, channels: int, quick: bool
-) -> None:
-    """Lines of NCCL_INSPECTOR_DUMP_VERBOSE=1, as the plugin writes them and with more in them."""
-    matrix = drawn(6)
-    records = list(exchange(matrix))
-    for one in records:
-        late = one["p2p_perf"]["p2p_sn"] > 4
-        for unit, start in (("sn", 1), ("ts", START + (5_000 if late else 0))):
-            events = {f"kernel_{event}_{unit}": start + 9 for event in ("start", "stop", "record")}
-            one["p2p_perf"][f"event_trace_{unit}"] = {
-                f"p2p_start_{unit}": start,
-                f"p2p_stop_{unit}": start + 1,
-                "kernel_events": [{"channel_id": channel, **events} for channel in range(channels)],
-                **({} if quick else {"more": 1}),
-            }
-    assert bool(_USUAL.fullmatch(json.dumps(records[0]).encode())) == quick
-    job = running_job(write(tmp_path / "run", records) + ":to=1ms", FABRIC)
-    np.testing.assert_array_equal(job.traffic.bytes, matrix)
-    assert "differ in what was sent and received" in job.notes[0]
 
 
 def test_what_is_doubled_missing_or_foreign_is_said(tmp_path: Path) -> None:
@@ -179,16 +81,6 @@ def test_a_rank_of_none_of_the_numbers_is_missing(tmp_path: Path) -> None:
     job = running_job(write(tmp_path / "run", kept) + ":sn=0-8", FABRIC)
     assert "not there: 8 of 32;" in job.notes[-1]
     np.testing.assert_array_equal(job.traffic.bytes[1:, 1:], drawn(23)[1:, 1:])
-
-
-def test_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
-    matrix = drawn(19)
-    text = write(tmp_path / "run", exchange(matrix))
-    (tmp_path / "run" / "x.log").mkdir()
-    os.mkfifo(tmp_path / "run" / "z.log")
-    job = running_job(text, FABRIC)
-    np.testing.assert_array_equal(job.traffic.bytes, matrix)
-    assert job.notes == ()
 
 
 def test_smaller_communicators_are_placed_by_their_processes(tmp_path: Path) -> None:
@@ -279,26 +171,6 @@ def test_a_contradiction_is_one_sentence(
     text = write(tmp_path / "run", records)
     with pytest.raises(InputError, match=expected):
         running_job(text, FABRIC)
-
-
-def test_a_damaged_line_is_none_of_inspector(tmp_path: Path) -> None:
-    """Numbers that JSON refuses, in the first line of a process and in others."""
-    matrix = drawn(17)
-    text = write(tmp_path / "run", exchange(matrix))
-    good = (tmp_path / "run" / "gpu0-1000.log").read_text()
-    line = good.splitlines()[0]
-    bad = [
-        line.replace(*change)
-        for change in (
-            ('"rank": 0', '"rank": 00'),
-            ("19.065018", "1.9.06"),
-            (" 50,", f" {'5' * 9999},"),
-        )
-    ]
-    (tmp_path / "run" / "gpu0-1000.log").write_text("\n".join([*bad, good, bad[1]]))
-    job = running_job(text, FABRIC)
-    np.testing.assert_array_equal(job.traffic.bytes, matrix)
-    assert job.notes == ("lines that are no operation of NCCL Inspector: 4",)
 
 
 def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

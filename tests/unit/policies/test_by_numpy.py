@@ -57,7 +57,7 @@ def even(case: Case) -> tuple[Any, ...]:
     shares = excess.Shares(case.tx, case.rx)
     over = -case.size.sum() // 7 * np.ones((pairs, case.rails), np.int64)
     debt = np.zeros(case.tx.shape, np.int64)
-    return rows, shares, excess._near_lists(case.near), (over, debt), case.empty
+    return rows, shares, excess.near_lists(case.near), (over, debt), case.empty
 
 
 def split(case: Case) -> tuple[Any, ...]:
@@ -80,58 +80,48 @@ def earliest(case: Case) -> tuple[Any, ...]:
     return words, layout, (case.rails - 1).bit_length(), case.nodes, case.rails, case.empty
 
 
-LOOPS: dict[str, tuple[Any, Any, Callable[[Case], tuple[Any, ...]]]] = {
+LOOPS: dict[str, tuple[Any, Callable[[Case], tuple[Any, ...]]]] = {
     "all words": (
-        by_size._sorted_by_numpy,
-        by_size.sorted_words.plain,
+        by_size.sorted_words,
         lambda case: (case.chunks, None, case.layout(0, True), -1),
     ),
     "words of rows": (
-        by_size._sorted_by_numpy,
-        by_size.sorted_words.plain,
+        by_size.sorted_words,
         lambda case: (case.chunks, case.rows, case.layout(1, True), -1),
     ),
     "largest in front": (
-        by_size._in_front_by_numpy,
-        by_size.largest_in_front.plain,
+        by_size.largest_in_front,
         lambda case: (case.chunks, case.layout(2, False)),
     ),
     "largest in turn": (
-        equal_rails._in_turn_by_numpy,
-        equal_rails._largest_in_turn.plain,
+        equal_rails.largest_in_turn,
         lambda case: (case.chunks, case.nodes, case.rails, case.empty),
     ),
     "earliest at both ends": (
-        equal_rails._earliest_by_lists,
-        equal_rails._earliest_at_both.plain,
+        equal_rails.earliest_at_both,
         earliest,
     ),
     "largest of each sender": (
-        rounds._largest_by_numpy,
-        rounds.largest_of_each.plain,
+        rounds.largest_of_each,
         lambda case: (case.src, case.size, case.nodes),
     ),
     "blocks": (
-        equitable_colouring._blocks_by_numpy,
-        equitable_colouring._blocks.plain,
+        equitable_colouring.vertex_blocks,
         lambda case: (case.src, case.rows, case.nodes, case.rails),
     ),
-    "euler split": (colouring._split_by_numpy, colouring._euler_split.plain, split),
+    "euler split": (colouring.euler_split, split),
     "sent": (
-        excess._sent_by_numpy,
-        excess._sent.plain,
+        excess.bytes_sent,
         lambda case: (even(case)[0],),
     ),
-    "stay": (excess._stay_by_lists, excess._stay.plain, even),
-    "begin": (spill_rails._begin_by_numpy, spill_rails.begin.plain, begun),
+    "stay": (excess.stay_near, even),
+    "begin": (spill_rails.begin, begun),
     "times": (
-        spill_rails._times_by_numpy,
-        spill_rails.times.plain,
+        spill_rails.times,
         lambda case: (case.units, Costs(case.tx, case.rx), case.rail),
     ),
     "loads": (
-        search_kernels._loads_by_numpy,
-        search_kernels.loads.plain,
+        search_kernels.loads,
         lambda case: (
             np.stack([case.src, case.dst]),
             case.size,
@@ -146,18 +136,20 @@ LOOPS: dict[str, tuple[Any, Any, Callable[[Case], tuple[Any, ...]]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_python_does_what_the_loops_do(name: str) -> None:
-    fast, plain, arguments = LOOPS[name]
+    loop, arguments = LOOPS[name]
+    fast = getattr(loop, "numpy", loop)  # a part is its own
+    assert fast is not loop.plain
     for seed in range(30):
         given = arguments(Case(seed))
         ours, theirs = deepcopy(given), deepcopy(given)
-        np.testing.assert_equal((fast(*ours), ours), (plain(*theirs), theirs), f"seed {seed}")
+        np.testing.assert_equal((fast(*ours), ours), (loop.plain(*theirs), theirs), f"seed {seed}")
 
 
 def test_whole_rounds_by_numpy() -> None:
     """What stands behind a pair's unfinished round is not written."""
     for seed in range(30):
         ours, theirs = (started(Case(seed)) for _ in range(2))
-        turn, places, others = rounds._rounds_by_numpy(*ours)
+        turn, places, others = rounds.whole_rounds.numpy(*ours)
         expected = rounds.whole_rounds.plain(*theirs)
         filled = np.arange(places.shape[2]) < turn[:, :, None]
         np.testing.assert_equal((turn, others), (expected[0], expected[2]))

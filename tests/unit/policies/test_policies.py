@@ -18,7 +18,6 @@ from railopt.base.kernels import kernel
 from railopt.evidence.bounds import lower_bound
 from railopt.policies import by_size, common, equal_rails, rounds, unequal_rails
 from railopt.policies.by_size import WordLayout
-from railopt.policies.colouring import split_counts
 from railopt.policies.common import Columns, rail_turns
 from railopt.policies.equal_rails import Spread
 from railopt.policies.longest_first import PAIR_WEIGHT
@@ -320,18 +319,6 @@ def test_plans_are_the_same_without_numba() -> None:
     ]
     assert plans[0] == plans[1]
     assert plans[0].count(",") == 2 * (len(POLICIES) - 1)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (70, 2), (2, 130), (66, 66)])
-@pytest.mark.parametrize("colours", [2, 8, 12])
-def test_counts_are_split_evenly_at_every_node(shape: tuple[int, int], colours: int) -> None:
-    counts = np.random.default_rng(colours).integers(0, colours, shape).astype(np.int32)
-    parts = split_counts(counts, colours)
-    assert np.array_equal(parts.sum(axis=0), counts)
-    for axis in (1, 2):
-        loads, degree = parts.sum(axis=axis), counts.sum(axis=axis - 1)
-        assert (loads >= degree // colours).all()
-        assert (loads <= -(-degree // colours)).all()
 
 
 @pytest.mark.parametrize("degraded", [False, True])

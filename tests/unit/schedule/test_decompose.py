@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel
-from railopt.schedule.compact import PARTS, GoOn, _finish, compact, compact_asking
+from railopt.schedule.compact import PARTS, GoOn, compact, compact_asking, finishing_slots
 from railopt.schedule.decompose import birkhoff, fill, longest_line, shifted
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
 from railopt.schedule.order import by_length, taper
@@ -248,7 +248,7 @@ def test_matchings_are_as_large_as_scipys(n: int) -> None:
 
 @kernel
 def finished(left: Array, line: int, end: int, spare: int, patient: bool) -> tuple[int, int]:
-    return _finish(left, line, end, spare, patient, np.zeros(len(left), np.int64))
+    return finishing_slots(left, line, end, spare, patient, np.zeros(len(left), np.int64))
 
 
 def fewest_slots(left: Array, end: int, spare: int, patient: bool) -> tuple[int, int]:

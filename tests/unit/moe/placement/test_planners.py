@@ -35,7 +35,7 @@ from railopt.moe.placement.prophet import (
     pro_prophet,
     shadow,
 )
-from railopt.moe.placement.prophet_greedy import _prune
+from railopt.moe.placement.prophet_greedy import prune
 from railopt.moe.routing.dispatch import split
 
 
@@ -296,7 +296,7 @@ def pruned(layer: LayerTables, slots: np.ndarray, trail: np.ndarray) -> tuple[in
     for pair in trail:
         flip(pair, state)
     total = terms(len(layer.place), state.times, layer.scalars)[4]
-    return _prune(total, trail, state.layer, state.holds, state.times), state.holds
+    return prune(total, trail, state.layer, state.holds, state.times), state.holds
 
 
 @pytest.mark.slow

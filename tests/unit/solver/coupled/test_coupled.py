@@ -18,7 +18,6 @@ from railopt.base.errors import Infeasible, InputError
 from railopt.evidence import certificate
 from railopt.evidence.bounds import lower_bound
 from railopt.solver.coupled import solve as coupled
-from railopt.solver.coupled import solve as coupled_steps
 from railopt.solver.coupled.race import Progress, Race, first_bound, shared_out
 from railopt.solver.coupled.search import Cells, anchor, construct, even_out, improve
 
@@ -86,17 +85,14 @@ def test_a_plan_to_start_from_must_fit(moe: tuple[Fabric, Chunks]) -> None:
         coupled.solve(fabric, chunks, start=other)
 
 
-def test_an_interrupt_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = coupled_steps._start
+def test_an_interrupt_keeps_the_best_so_far() -> None:
+    def interrupted(known: Progress) -> None:
+        if known.value is not None:
+            raise KeyboardInterrupt
 
-    def interrupted(race: Race) -> None:
-        start(race)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(coupled_steps, "_start", interrupted)
     fabric = Fabric.uniform(3, 2)
     chunks = Chunks.from_arrays(src=[0, 0, 0], dst=[1, 2, 1], size=[6, 5, 4], nodes=3)
-    stopped = coupled.solve(fabric, chunks)
+    stopped = coupled.solve(fabric, chunks, report=interrupted)
     assert stopped.notes == ("interrupted",)
     assert stopped.plan is not None
     assert stopped.bound <= stopped.value
@@ -229,9 +225,9 @@ def test_a_node_that_is_done_within_the_bound_is_not_searched() -> None:
     race = Race(fabric, chunks, 10.0)
     race.offer(np.array([0, 1, 0, 1], np.int16), Fraction(17), "by hand")
     race.lift(Fraction(9), race.witness, "average")
-    assert list(coupled_steps._critical(race)) == [("recv", 2)]
+    assert list(coupled.critical_sides(race)) == [("recv", 2)]
     race.done.add(("recv", 2))
-    assert list(coupled_steps._critical(race)) == []
+    assert list(coupled.critical_sides(race)) == []
 
 
 def large_problem(seed: int, bits: int) -> tuple[Fabric, Chunks]:
@@ -285,7 +281,7 @@ def test_a_failing_step_loses_nothing(step: str, monkeypatch: pytest.MonkeyPatch
         raise MemoryError
 
     failing.__name__ = step
-    monkeypatch.setattr(coupled_steps, step, failing)
+    monkeypatch.setattr(coupled, step, failing)
     rates = np.array([[3, 4, 4, 4]] * 4)
     src, dst = (np.repeat(ends, 3) for ends in np.nonzero(~np.eye(4, dtype=bool)))
     size = np.random.default_rng(4).integers(1, 10**6, len(src))

@@ -39,7 +39,7 @@ from experiments.hybridep_table4 import run as table4
 from railopt import Fabric, Traffic
 from railopt.report.page import read_experiments
 
-EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
+EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 
 
 def expected_of(name: str) -> dict[str, Any]:

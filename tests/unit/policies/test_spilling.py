@@ -13,7 +13,7 @@ from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.model.inside import Inside
 from railopt.model.plan import rail_costs
-from railopt.policies.spilling import _begun
+from railopt.policies.spilling import units_and_costs
 
 FABRIC = Fabric.uniform(4, 4, gpus=4)
 DEGRADED = FABRIC.degraded({(0, 1): "0.5", (2, 3): "0"})
@@ -88,69 +88,6 @@ def test_close_to_the_nodes_bound(policy: str, fabric: Fabric) -> None:
         assert made.staged < 0.5 * chunks.total
 
 
-def test_the_excess_and_nothing_else_is_staged() -> None:
-    """Traffic that divides: every (node, destination) is even, by moving only the excess."""
-    counts = np.random.default_rng(1).integers(0, 50, (4, 4, 4))
-    counts -= counts.sum(axis=1, keepdims=True) % 4 * (np.arange(4) == 0)[None, :, None]
-    counts = np.maximum(counts, 0)
-    counts[:, 0] += (-counts.sum(axis=1)) % 4
-    src_gpu, dst = np.nonzero(counts.reshape(16, 4) * (np.arange(16)[:, None] // 4 != np.arange(4)))
-    repeats = counts.reshape(16, 4)[src_gpu, dst]
-    src_gpu, dst = np.repeat(src_gpu, repeats), np.repeat(dst, repeats)
-    chunks = Chunks.from_units(FABRIC, src_gpu=src_gpu, dst=dst, size=np.full(len(dst), 7))
-    made = plan(FABRIC, chunks, "even-excess")
-    own = np.zeros((4, 4, 4), np.int64)
-    np.add.at(own, (chunks.src, chunks.src_gpu % 4, chunks.dst), chunks.size)
-    assert made.staged == np.maximum(own - own.sum(axis=1, keepdims=True) // 4, 0).sum()
-    carried = np.zeros((4, 4, 4), np.int64)
-    np.add.at(carried, (chunks.src, made.rail, chunks.dst), chunks.size)
-    assert np.array_equal(carried, np.broadcast_to(carried[:, :1], carried.shape))
-    assert made.makespan == nodes_bound(chunks, FABRIC)
-
-
-def plain_even_excess(fabric: Fabric, chunks: Chunks) -> list[int]:
-    """The rule of `even-excess` on a healthy fabric with a NIC a GPU, word for word."""
-    rails, rail = fabric.rails, [-1] * len(chunks)
-    for k in range(fabric.nodes):
-        debt = [0] * rails
-        due = [chunks.node_matrix[k, f] // rails for f in range(fabric.nodes)]
-        over = {(f, n): -int(due[f]) for f in range(fabric.nodes) for n in range(rails)}
-
-        def put(c: int, n: int, over: dict = over, debt: list = debt) -> None:  # type: ignore[type-arg]
-            f, size = int(chunks.dst[c]), int(chunks.size[c])
-            debt[n] += max(over[f, n] + size, 0) - max(over[f, n], 0)
-            over[f, n] += size
-            rail[c] = n
-
-        rows = np.flatnonzero(chunks.src == k).tolist()
-        for c in rows:
-            own = int(chunks.src_gpu[c]) % rails
-            if over[int(chunks.dst[c]), own] + int(chunks.size[c]) // 2 <= 0:
-                put(c, own)
-        largest = max((int(chunks.size[c]) for c in rows), default=0)
-        for c in sorted(rows, key=lambda c: int(chunks.size[c]) < largest):
-            f = int(chunks.dst[c])
-            lowest = min(((i + k + f) % rails for i in range(rails)), key=lambda n: over[f, n])
-            if rail[c] < 0 and over[f, lowest] + int(chunks.size[c]) // 2 <= 0:
-                put(c, lowest)
-        for c in rows:
-            if rail[c] < 0:
-                f, own = int(chunks.dst[c]), int(chunks.src_gpu[c]) % rails
-                order = [own, *((i + k + f) % rails for i in range(rails))]
-                put(c, min(order, key=lambda n: over[f, n] + debt[n] // 4))
-    return rail
-
-
-def test_even_excess_is_its_rule() -> None:
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        chunks = tokens(FABRIC, seed)
-        chunks = replace(chunks, size=rng.integers(1, 1000 if seed % 2 else 4, len(chunks)))
-        assert plan(FABRIC, chunks, "even-excess").rail.tolist() == plain_even_excess(
-            FABRIC, chunks
-        )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("fabric", [FABRIC, SHARED, CROSSED])
 def test_spill_moves_about_the_least(fabric: Fabric) -> None:
@@ -220,7 +157,7 @@ def test_kernels_are_given_one_type_whatever_the_sizes(units: int, targets: bool
     needed = np.ones((2, FABRIC.gpus), bool) if targets else None
     chunks = Chunks.from_units(FABRIC, src_gpu=[0, 5], dst=[1, 0], size=[units] * 2, targets=needed)
     fabric = FABRIC.degraded({(0, 0): "1/3"})
-    begun, _ = _begun(fabric, chunks, np.empty(2, np.int16))
+    begun, _ = units_and_costs(fabric, chunks, np.empty(2, np.int16))
     assert [column.flags.writeable for column in begun] == [False, False, False, True]
 
 
@@ -248,40 +185,6 @@ def test_a_planner_makes_them(fabric: Fabric, policy: str) -> None:
         planner.plan(traffic.bytes[:1])
 
 
-@pytest.mark.parametrize("policy", ["own-nic", "rotate"])
-@pytest.mark.parametrize("fabric", [DEGRADED, SHARED, CROSSED, SEVERAL])
-def test_policies_of_a_chunk_alone_in_a_planner(fabric: Fabric, policy: str) -> None:
-    traffic = workloads.moe(fabric, seed=2)
-    whole = plan(fabric, traffic.chunks("64KiB"), policy)
-    assert np.array_equal(
-        Planner(fabric, None, "64KiB", policy).plan(traffic.bytes).rail, whole.rail
-    )
-    rows = traffic.bytes.reshape(fabric.nodes, fabric.gpus, -1)
-    for node in range(fabric.nodes):
-        own = Planner(fabric, node, "64KiB", policy).plan(rows[node])
-        assert np.array_equal(own.rail, whole.rail[whole.chunks.src == node])
-
-
-@pytest.mark.parametrize(
-    ("nodes", "gpus", "rails"), [(8, 1, 2), (5, 1, 4), (4, 3, 6), (2, 2, 4), (7, 2, 6)]
-)
-@pytest.mark.parametrize("policy", ["own-nic", "pxn"])
-def test_a_gpus_nics_take_turns(nodes: int, gpus: int, rails: int, policy: str) -> None:
-    fabric = Fabric.uniform(nodes, rails, gpus=gpus)
-    made = plan(fabric, workloads.uniform(fabric, size=1), policy, chunk=1)
-    flows = (nodes - 1) * gpus  # of each GPU, over its own NICs
-    most = -(-flows // (rails // gpus))
-    assert made.send.max() == made.recv.max() == most
-
-
-@pytest.mark.parametrize("policy", ["own-nic", "pxn"])
-def test_a_dead_nic_is_replaced_by_another_of_its_gpu(policy: str) -> None:
-    fabric = Fabric.uniform(2, 6, gpus=2).degraded({(0, 1): "0", (1, 4): "0"})
-    made = plan(fabric, workloads.uniform(fabric, size="1MiB"), policy, chunk="64KiB")
-    gpu = made.chunks.src_gpu if policy == "own-nic" else made.chunks.dst_gpu
-    assert np.array_equal(made.rail // 3, gpu % 2)
-
-
 @pytest.mark.parametrize(
     ("spec", "nodes", "chunk"),
     [("sparse", 4, "1MiB"), ("moe:skew=0.5,seed=2", 2, "1MiB"), ("zipf:seed=1", 2, "256KiB")],
@@ -295,27 +198,6 @@ def test_few_bytes_are_moved_where_chunks_are_large(spec: str, nodes: int, chunk
     assert made.makespan <= away.makespan
     assert made.staged < away.staged / 2
     assert made.moved < 1.2 * plan(fabric, traffic, "own-nic", chunk=chunk).moved
-
-
-@pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL])
-def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
-    from railopt.policies import spill_rails
-    from railopt.policies.spilling import TimedRails
-
-    for seed in range(5):
-        chunks = tokens(fabric, seed)
-        away = plan(fabric, chunks, "lpt-global").rail
-        rail = away.copy()
-        units, prices = _begun(fabric, chunks, np.empty_like(rail))
-        busy = spill_rails.times(units, prices, rail)
-        kept = int(np.max(busy))
-        state = spill_rails.SwapState(units, prices, busy[0], busy[1], rail)
-        assert spill_rails.trade_home(state, kept) > 0
-        again = spill_rails.times(units, prices, rail)
-        assert np.array_equal(again[0], busy[0])
-        assert np.array_equal(again[1], busy[1])
-        assert TimedRails(rail, kept).moved(units) < TimedRails(away, kept).moved(units)
-        assert Plan(fabric, chunks, rail).moved < Plan(fabric, chunks, away).moved
 
 
 @pytest.mark.slow
@@ -332,13 +214,3 @@ def test_slow_scale_up_counts_where_it_is_in_the_time() -> None:
     assert plan(slow, chunks, "lpt", scale_up="in-time") == plan(slow, chunks, "lpt")
     with pytest.raises(InputError, match="beside or in-time"):
         plan(slow, chunks, "spill", scale_up="never")
-
-
-def test_one_node_breaks_ties_as_the_whole_plan_does() -> None:
-    """Equal sizes, so many ties: they go round from rail (src + dst) mod N, whoever plans."""
-    fabric = Fabric.uniform(nodes=4, rails=4)
-    matrix = np.random.default_rng(0).integers(0, 6, (16, 16)) * 50
-    whole = plan(fabric, Traffic(matrix, 4), "even-excess", chunk=100)
-    for node in range(4):
-        own = Planner(fabric, node, 100, "even-excess").plan(matrix[4 * node : 4 * node + 4])
-        assert np.array_equal(own.rail, whole.rail[whole.chunks.src == node])
