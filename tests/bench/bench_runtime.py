@@ -145,13 +145,13 @@ def _local_runs(nodes: int) -> Iterator[Row]:
     def once() -> None:
         begun = time.process_time()
         runs = [rows.run(given[rows.sender.group.rank]) for rows in made]
-        while any(run._transfer.awaits is not None for run in runs):  # sizes are told
+        while any(run._transfer.awaits is not None for run in runs):  # sizes are exchanged
             for run in runs:
                 run.poll()
-        told = time.process_time() - begun
+        sized = time.process_time() - begun
         while runs:
             runs = [run for run in runs if not run.poll()]
-        took.append((told / nodes, (time.process_time() - begun) / nodes))
+        took.append((sized / nodes, (time.process_time() - begun) / nodes))
 
     def work(sender: Verbs) -> None:
         made.append(RowSender(sender, fabric, "even-excess", "1GiB"))
@@ -166,10 +166,10 @@ def _local_runs(nodes: int) -> Iterator[Row]:
     failed = [result for result in world.run(work, 1 << 18) if result is not None]
     if failed:
         raise RuntimeError(failed[0])
-    told, done = np.median(took[2:], axis=0) * 1e3
+    sized, done = np.median(took[2:], axis=0) * 1e3
     name, goal = f"{nodes} ranks x 8 GPUs, a row of one chunk per pair", 3 if nodes == 8 else None
-    yield Row(f"{name}: planned, sizes told and heard, a rank", told, "ms", goal, note="CPU time")
-    yield Row(f"{name}: the whole run, a rank", done, "ms")
+    yield Row(f"{name}: planned, sizes exchanged, per rank", sized, "ms", goal, note="CPU time")
+    yield Row(f"{name}: the whole run, per rank", done, "ms")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     setup = (time.process_time() - begun - sum(t for _, t in took) * nodes) / nodes
     yield Row(

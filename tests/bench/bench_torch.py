@@ -88,11 +88,11 @@ def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
     rails.stages(False)
     groups = Groups("node", "rail", "all")
     rails._circle = circle.Circle(groups, rails._router, None, trusts=False)
-    told = told_by_others(fabric, policy, matrix)
+    others = counts_of_others(fabric, policy, matrix)
     heads = np.zeros((len(matrix), agree.HEADER + 1), np.int64)
     every = np.zeros((fabric.gpus, len(matrix) + 1), np.int64)
     every[:, :-1] = matrix[: fabric.gpus]
-    heard = np.concatenate([np.zeros((fabric.nodes, circle.HEAD), np.int64), told], axis=1)
+    received = np.concatenate([np.zeros((fabric.nodes, circle.HEAD), np.int64), others], axis=1)
 
     def gathered(group: str, message: np.ndarray, *_: Any) -> np.ndarray:
         if group == "all":
@@ -101,7 +101,7 @@ def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
         return every
 
     def exchanged(group: str, message: np.ndarray, *_: Any) -> np.ndarray:
-        return heard
+        return received
 
     offer = rails._offer(out, sent, recv, send)
 
@@ -114,8 +114,8 @@ def alone(fabric: Fabric, policy: str) -> Callable[[], Any]:
     return call
 
 
-def told_by_others(fabric: Fabric, policy: str, matrix: np.ndarray) -> np.ndarray:
-    """[nodes, ...]: what the rank, of node 0, hears in its rail group."""
+def counts_of_others(fabric: Fabric, policy: str, matrix: np.ndarray) -> np.ndarray:
+    """[nodes, ...]: what the rank, of node 0, receives in its rail group."""
     gpus = fabric.gpus
     return np.stack(
         [

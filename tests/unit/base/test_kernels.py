@@ -328,7 +328,9 @@ except KeyboardInterrupt:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.05, 0.7])
-def test_ctrl_c_is_heard_while_numba_is_loaded_and_compiles(tmp_path: Path, after_s: float) -> None:
+def test_ctrl_c_is_handled_while_numba_is_loaded_and_compiles(
+    tmp_path: Path, after_s: float
+) -> None:
     done = ran(tmp_path, STRUCK.format(after_s=after_s), "always")
     assert (done.stdout, done.stderr) == ("heard 1\n", "")
 

@@ -29,7 +29,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
     monkeypatch.setattr(routing, "Gpu", Host)
 
 
-def told(counts: Array) -> Array:
+def messages_of(counts: Array) -> Array:
     """What all ranks tell each other: heads, rows to each rank, rows from each."""
     return np.concatenate([np.full((len(counts), HEAD), 0), counts, counts.T], axis=1)
 
@@ -51,7 +51,7 @@ def test_exchanges_and_orders_of_a_rank(policy: str) -> None:
     for rank in (1, 2):
         router = Router(fabric, rank, policy)
         kernels = RouteKernels(fabric, rank, policy, router.pieces, router.via, HEAD)
-        tables, at = planned(kernels, told(counts))
+        tables, at = planned(kernels, messages_of(counts))
         route = router.route(counts)
         names = ("staged", "gathered"), ("there", "here"), ("passed", "into")
         steps = [step for step in route.way if isinstance(step, Exchange)]
@@ -84,7 +84,7 @@ def test_exchanges_and_orders_of_a_rank(policy: str) -> None:
 def test_ranks_that_tell_different_things() -> None:
     fabric = railopt.Fabric.uniform(2, 1)
     kernels = RouteKernels(fabric, 0, "own-nic", 4, Router(fabric, 0).via, HEAD)
-    good = told(np.array([[1, 2], [3, 4]]))
+    good = messages_of(np.array([[1, 2], [3, 4]]))
     for place, status in (((0, 1), 2), ((1, 0), 1), ((0, HEAD + 1), 4), ((1, HEAD), 4)):
         every = good.copy()
         every[place] += 1

@@ -26,7 +26,7 @@ PLAN = plan(FABRIC, workloads.moe(FABRIC, tokens=16, skew=0.5, seed=2).chunks("1
 
 
 @pytest.fixture(scope="module")
-def told() -> list[tuple[Plan, Report]]:
+def carried() -> list[tuple[Plan, Report]]:
     """Three runs in this process."""
     runs: list[tuple[Plan, Report]] = []
     config = SenderConfig(Layout.packed(PLAN.chunks), 2, seen=lambda *run: runs.append(run))
@@ -43,17 +43,17 @@ def _by_nic(text: str, name: str) -> dict[tuple[int, int], float]:
     return sums
 
 
-def test_runs_add_up_to_what_was_carried(told: list[tuple[Plan, Report]]) -> None:
+def test_runs_add_up_to_what_was_carried(carried: list[tuple[Plan, Report]]) -> None:
     metrics = Metrics()
     assert metrics.text() == "# EOF\n"
-    for made, report in told:
+    for made, report in carried:
         metrics.seen(made, report)
     text = metrics.text()
     found = families(text)
     assert len(found) == 7 + 7 + 2
     assert found["railopt_runs"] == {'railopt_runs_total{sender="loopback",policy="lpt"}': 3}
     assert found["railopt_plans"] == {"railopt_plans_total": 1}
-    seconds = sum(report.seconds for _, report in told)
+    seconds = sum(report.seconds for _, report in carried)
     assert sum(found["railopt_run_seconds"].values()) == pytest.approx(seconds)
     sent = _by_nic(text, "railopt_link_sent_bytes_total")
     planned = _by_nic(text, "railopt_link_planned_bytes_per_second")
@@ -97,14 +97,14 @@ def test_a_link_that_the_plan_leaves_has_no_rate() -> None:
 
 
 def test_the_file_is_replaced_and_nobody_elses(
-    tmp_path: Path, told: list[tuple[Plan, Report]]
+    tmp_path: Path, carried: list[tuple[Plan, Report]]
 ) -> None:
     path = tmp_path / "railopt.prom"
     metrics = Metrics(str(path))
     assert path.read_text() == "# EOF\n"
-    metrics.seen(*told[0])
+    metrics.seen(*carried[0])
     once = families(path.read_text())
-    metrics.seen(*told[1])
+    metrics.seen(*carried[1])
     assert families(path.read_text()) != once
     Metrics(str(path))  # a second process begins anew
     path.write_text("mine\n")
@@ -118,14 +118,14 @@ def test_the_file_is_replaced_and_nobody_elses(
     metrics = Metrics(str(gone / "a.prom"))
     (gone / "a.prom").unlink()
     gone.rmdir()
-    metrics.seen(*told[0])  # a run goes on
+    metrics.seen(*carried[0])  # a run goes on
     assert "does not exist" in metrics.unwritten
 
 
-def test_they_are_served_on_this_host(told: list[tuple[Plan, Report]]) -> None:
+def test_they_are_served_on_this_host(carried: list[tuple[Plan, Report]]) -> None:
     metrics = Metrics()
     with served(metrics, 0) as port:
-        metrics.seen(*told[0])
+        metrics.seen(*carried[0])
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             assert answer.headers["Content-Type"] == CONTENT_TYPE
             assert answer.read().decode() == metrics.text()
@@ -158,9 +158,9 @@ def test_the_commands_write_them(tmp_path: Path, railopt_cli: Cli) -> None:
     assert "no file of railopt's metrics" in ran.err
 
 
-def test_the_dashboard_asks_for_metrics_that_are_there(told: list[tuple[Plan, Report]]) -> None:
+def test_the_dashboard_asks_for_metrics_that_are_there(carried: list[tuple[Plan, Report]]) -> None:
     metrics = Metrics()
-    metrics.seen(*told[0])
+    metrics.seen(*carried[0])
     known = set(re.findall(r"^(\w+)(?:\{.*)? ", metrics.text(), re.MULTILINE))
     root = Path(__file__).parents[3]
     dashboard = json.loads((root / "docs" / "assets" / "grafana.json").read_text())

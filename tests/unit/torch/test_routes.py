@@ -89,8 +89,8 @@ def decided(fabric: Fabric, counts: np.ndarray, policy: str, **options: bool) ->
     routers = [Router(fabric, rank, policy) for rank in range(nodes * gpus)]
     rows = counts.reshape(nodes, gpus, -1)
     out = np.stack([router.decide(rows[router.node]) for router in routers])
-    told = out.reshape(nodes, gpus, nodes, -1).swapaxes(0, 2).reshape(nodes * gpus, nodes, -1)
-    return [router.finish(told[router.rank], **options) for router in routers]
+    received = out.reshape(nodes, gpus, nodes, -1).swapaxes(0, 2).reshape(nodes * gpus, nodes, -1)
+    return [router.finish(received[router.rank], **options) for router in routers]
 
 
 @pytest.mark.slow
