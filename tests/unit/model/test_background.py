@@ -18,9 +18,9 @@ from railopt.model.background import (
     background_from,
     beside,
     both_bound,
+    both_plans,
     left_by,
     rates_of,
-    together,
 )
 
 FABRIC = railopt.Fabric.uniform(nodes=4, rails=4)
@@ -41,9 +41,9 @@ def test_a_plan_that_is_as_fast_as_possible_on_what_is_left_is_so_beside_the_oth
     aware = beside(FABRIC, other, blind.chunks, POLICIES["lpt-global"])
     assert aware.fabric == FABRIC
     left = left_by(FABRIC, rates_of(FABRIC, other, blind.chunks))
-    both = together(aware, other, FABRIC).makespan
+    both = both_plans(aware, other, FABRIC).makespan
     assert bound <= both <= max(bound, replace(aware, fabric=left).makespan)
-    assert both < together(blind, other, FABRIC).makespan
+    assert both < both_plans(blind, other, FABRIC).makespan
 
 
 def test_the_bound_of_both_is_a_node_or_the_other_plan() -> None:
@@ -64,13 +64,13 @@ def test_chunks_whose_only_rail_is_busy_wait_for_it() -> None:
     mine = railopt.Chunks.from_arrays(src=[0], dst=[1], size=[64 << 10], nodes=3)
     made = beside(fabric, other, mine, POLICIES["lpt"])
     assert made.rail.tolist() == [0]
-    both = together(made, other, fabric).makespan
+    both = both_plans(made, other, fabric).makespan
     assert both == other.makespan + made.makespan
 
 
 def test_both_plans_keep_their_rails_bytes_and_flows() -> None:
     first, second = planned(1, "lpt"), planned(2, "own-nic")
-    both = together(first, second, FABRIC)
+    both = both_plans(first, second, FABRIC)
     assert both.send.tolist() == (first.send + second.send).tolist()
     assert both.staged == first.staged + second.staged
     assert len(set(both.chunks.flow)) == len(set(first.chunks.flow)) + len(set(second.chunks.flow))
@@ -82,7 +82,7 @@ def test_tokens_and_traffic_at_once_keep_their_targets() -> None:
     tokens = railopt.demand_from("routing:tokens=64,experts=32,top=2", FABRIC).chunks("64KiB")
     first = railopt.plan(FABRIC, tokens, "own-nic")
     second = planned(2, "own-nic")
-    assert together(first, second, FABRIC).passed_on == first.passed_on + second.passed_on
+    assert both_plans(first, second, FABRIC).passed_on == first.passed_on + second.passed_on
 
 
 def test_an_all_reduce_takes_its_share_of_the_named_rails() -> None:
