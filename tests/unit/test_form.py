@@ -158,10 +158,6 @@ def test_public_functions_answer_with_a_value_or_one_of_few_results() -> None:
     said = (ROOT.parent / "docs/architecture.md").read_text()
     listed = said.partition("Functions of `railopt` itself return")[2].partition("\n")[0]
     assert kinds <= set(re.findall(r"`(\w+)`", listed))
-        re.findall(
-            r"`(\w+)`", said.partition("Functions of `railopt` itself return")[2].partition("\n")[0]
-        )
-    )
     assert 3 <= len(kinds) <= 6
 
 
