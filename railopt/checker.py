@@ -3,10 +3,16 @@
     python3 -S railopt/checker.py FILE...       exit 0: all hold, 4: one fails, 1: one is unreadable
 
 One file of the standard library alone, to be read from top to bottom by someone who trusts
-nothing: what a verdict says; how foreign text becomes values; witnesses about the rails of one
-node, from the simplest to the hardest; witnesses about all nodes at once; what a plan or an
-assignment attains; certificates, about time, about what is moved inside nodes, about copies of
-experts in spare slots, about every placement of a layer, and about links above leaves; the verdict.
+nothing.  Its parts, in order:
+
+    what a verdict says, and how foreign text becomes values
+    witnesses about the rails of one node, from the simplest to the hardest
+    witnesses about all nodes at once
+    what a plan or an assignment attains
+    certificates about time, about what is moved inside nodes, about copies of experts in spare
+    slots, about every placement of a layer, and about links above leaves
+    the verdict
+
 A function that checks a witness is headed by the theorem that makes it sound, in the words of
 `proofs/THEOREMS.toml`, where each of them is proved in Coq.
 
@@ -16,7 +22,7 @@ carries at most ``ceil(T v) - 1`` bytes, its *capacity*, and a *witness* shows t
 be carried within the capacities.  A bound that rests on a solver's word is *claimed*, and never
 called proved.
 
-No file makes this program run long or wide: reading n bytes costs a fixed multiple of n, and a
+No file makes this program run long or wide.  Reading n bytes costs a fixed multiple of n, and a
 check that needs more than `WORK` steps (of a tenth to a fifth of a microsecond) is refused before
 it takes them.
 """
@@ -429,14 +435,14 @@ class Load(NamedTuple):
 class Search:
     """All ways to cover jobs with loads.
 
-    Skipped are stocks known to end in a dead end, and loads that would be better with a job that is
-    left: if there is a plan with such a load, then exchange the jobs; that rail is fuller, its
-    first job still there, and the other rail no fuller than before.  Repeat until no exchange is
-    left: there is a plan whose load is not skipped.
+    Stocks known to end in a dead end are skipped, and loads that would be better with a job that is
+    left.  If there is a plan with such a load, then exchange the jobs: that rail is fuller, its
+    first job is still there, and the other rail is no fuller than before.  Repeat until no exchange
+    is left: there is a plan whose load is not skipped.
 
-    A *set* of jobs is one number, so that many are made quickly: from its low end, how many of each
-    kind it has (at the bits `counted`), and its sum (from bit `sum_at`), each with room for the
-    largest; sets without a job in common add up.
+    A *set* of jobs is one number, so that many are made quickly.  From its low end it holds how
+    many of each kind there are (at the bits `counted`), and their sum (from bit `sum_at`), each
+    with room for the largest.  Sets without a job in common add up.
     """
 
     def __init__(
@@ -575,9 +581,9 @@ class Listing:
             self.known[first] = self.listed(first)
         loads, wastes, at_most = self.known[first]
         usable = (1 << bisect_right(wastes, slack)) - 1
-        scarce = at_most.keys() & enumerate(left)
-        self.search.meter.spend(len(scarce) * (1 + len(loads) // 4096))
-        for kind_and_number in scarce:
+        limited = at_most.keys() & enumerate(left)
+        self.search.meter.spend(len(limited) * (1 + len(loads) // 4096))
+        for kind_and_number in limited:
             usable &= at_most[kind_and_number]
         return [loads[i] for i in bits_of(usable)]
 
@@ -1166,7 +1172,7 @@ def table(member: Member) -> Rates:
 # ================================================================ certificates
 
 
-class Shown(NamedTuple):
+class Confirmed(NamedTuple):
     """What a certificate shows of its problem.
 
     kind    of the witness that was checked; or "claimed by NAME"
@@ -1188,7 +1194,7 @@ class Problem(NamedTuple):
     meter: Meter
 
 
-def check_local(problem: Problem) -> Shown:
+def check_local(problem: Problem) -> Confirmed:
     """T7, certificates are sound: What a certificate's witness shows holds for every plan of its
     instance: the executable check, if it says yes, implies the bound.
 
@@ -1214,10 +1220,10 @@ def check_local(problem: Problem) -> Shown:
     kind = f"claimed by {by}" if by else prove_local(sizes, speeds, bound, witness, meter)
     value = time_of(record["assignment"]) if "assignment" in record else None
     other = fields(record["best"], "best", "assignment") if "best" in record else None
-    return Shown(kind, value, time_of(other["assignment"]) if other else None)
+    return Confirmed(kind, value, time_of(other["assignment"]) if other else None)
 
 
-def check_coupled(problem: Problem) -> Shown:
+def check_coupled(problem: Problem) -> Confirmed:
     """T7, certificates are sound: What a certificate's witness shows holds for every plan of its
     instance: the executable check, if it says yes, implies the bound.
 
@@ -1249,10 +1255,10 @@ def check_coupled(problem: Problem) -> Shown:
     by, witness = claimant(record["witness"]), record["witness"]
     if by:
         lifted = "node " * (kind_of(witness) == "node")
-        return Shown(f"{lifted}claimed by {by}", value, best)
+        return Confirmed(f"{lifted}claimed by {by}", value, best)
     kind = kind_of(witness)
     need(kind in COUPLED, f"witness of kind {kind!r}: expected one of {', '.join(COUPLED)}")
-    return Shown(COUPLED[kind](tx, rx, chunks, bound, witness, meter), value, best)
+    return Confirmed(COUPLED[kind](tx, rx, chunks, bound, witness, meter), value, best)
 
 
 def best_of(
@@ -1303,7 +1309,7 @@ def read_named(named: Any, directory: str) -> PlanFile:
     return found
 
 
-def check_fluid(problem: Problem) -> Shown:
+def check_fluid(problem: Problem) -> Confirmed:
     """T7h, fluid dual: With non-negative prices a byte of a NIC, what all bytes cost at their
     cheapest live rail over what all NICs earn in a second bounds every plan from below.
 
@@ -1323,14 +1329,14 @@ def check_fluid(problem: Problem) -> Shown:
     kind = f"claimed by {by}" if by else ""
     kind = kind or prove_fluid(tx, rx, demand, bound, record["witness"], meter)
     if "flow" not in record:
-        return Shown(kind, None, None)
+        return Confirmed(kind, None, None)
     flow = fields(record["flow"], "flow", "unit src dst rail amount")
     unit = integer(flow["unit"], "unit", 1)
     src, dst, amount, rail = (integers(flow[name], name) for name in FLOW)
     wanted = {pair: unit * bytes_ for pair, bytes_ in demand.items()}
     diagonal = any(rows[k][k] for k in range(nodes))
     need(demanded(nodes, src, dst, amount) == wanted and not diagonal, "flow: it is not the demand")
-    return Shown(kind, completion(tx, rx, src, dst, amount, rail)[0] / unit, None)
+    return Confirmed(kind, completion(tx, rx, src, dst, amount, rail)[0] / unit, None)
 
 
 FLOW = ("src", "dst", "amount", "rail")
@@ -1348,8 +1354,9 @@ class InsideNode(NamedTuple):
     near: list[int]
 
     def costs(self, gpu: int, needs: int) -> list[int]:
-        """How often a byte of this GPU is moved, by the rail that it takes: before the rail if the
-        GPU is not near its NIC, and after it to each GPU that needs it but one that is near.
+        """How often a byte of this GPU is moved, by the rail that it takes.  It is moved before the
+        rail if the GPU is not near its NIC, and after it to each GPU that needs it but one that is
+        near.
         """
         return [
             1 - (near >> gpu & 1) + needs.bit_count() - ((near & needs) != 0) for near in self.near
@@ -1450,7 +1457,7 @@ def prove_moved(moving: Moving, witness: Any, meter: Meter) -> str:
     return kind
 
 
-def check_moved(problem: Problem) -> Shown:
+def check_moved(problem: Problem) -> Confirmed:
     """T14a, prices of moved bytes: With non-negative prices a byte of a NIC, what all units cost at
     their cheapest live rail, moved bytes included, less what all NICs earn in time T is no more
     than what any plan of time T moves inside nodes.
@@ -1482,11 +1489,11 @@ def check_moved(problem: Problem) -> Shown:
     else:
         kind = prove_moved(Moving(tx, rx, inside, units, time, bound), witness, meter)
     if rail is None:
-        return Shown(kind, None, None)
+        return Confirmed(kind, None, None)
     taken = integers(rail, "assignment")
     took = completion(tx, rx, src, units.dst, units.size, taken)[0]
     need(took <= time, f"the plan takes {took} seconds, more than {time}")
-    return Shown(kind, Fraction(moved_by(inside, units, taken, meter)), None)
+    return Confirmed(kind, Fraction(moved_by(inside, units, taken, meter)), None)
 
 
 def moved_by(inside: InsideNode, units: Units, rail: Column, meter: Meter) -> int:
@@ -1635,7 +1642,7 @@ def shows(slots: Slots, witness: Any, most: int, meter: Meter) -> bool:
     return SPLIT[kind](slots, witness, most, meter)
 
 
-def check_split(problem: Problem) -> Shown:
+def check_split(problem: Problem) -> Confirmed:
     """T15b, witnesses of spare slots are sound: What a room, or cases that end in rooms, show holds
     for every choice of copies and every split of the tokens over them.
 
@@ -1654,7 +1661,7 @@ def check_split(problem: Problem) -> Shown:
         need(shown, f"the {kind} witness does not show {bound} tokens")
     rows = record.get("assignment")
     value = None if rows is None else Fraction(fullest(slots, matrix(rows, "assignment", width=3)))
-    return Shown(kind, value, None)
+    return Confirmed(kind, value, None)
 
 
 def read_slots(problem: Any, meter: Meter) -> Slots:
@@ -1700,7 +1707,7 @@ def fullest(slots: Slots, rows: Rates) -> int:
 # ---------------------------------------------------------------- a layer, whatever is copied
 
 
-def check_layer(problem: Problem) -> Shown:
+def check_layer(problem: Problem) -> Confirmed:
     """T16, prices bound every placement: With any prices, none negative, of a token sent, of a
     token received and of a slot, the NICs' bytes at their prices are at least what the cheapest way
     to hold each expert costs, less the price of all slots.
@@ -1720,7 +1727,7 @@ def check_layer(problem: Problem) -> Shown:
     held = matrix(instance.get("holds", [[0] * nodes] * len(tokens)), "holds", len(tokens), nodes)
     by = claimant(record["witness"])
     if by:
-        return Shown(f"claimed by {by}", None, None)
+        return Confirmed(f"claimed by {by}", None, None)
     need(kind_of(record["witness"]) == "node prices", "witness: expected node prices or claimed")
     witness = fields(record["witness"], "witness node prices", "kind recv send slot")
     recv, send, slot = (integers(witness[name], name) for name in ("recv", "send", "slot"))
@@ -1733,7 +1740,7 @@ def check_layer(problem: Problem) -> Shown:
         paid += cheapest(row, recv, send, unheld)
     need(room > 0, "prices that NICs are not paid at")
     need(bound * room <= bytes_ * max(paid, 0), f"the prices do not show {bound} s")
-    return Shown("node prices", None, None)
+    return Confirmed("node prices", None, None)
 
 
 def cheapest(tokens: list[int], recv: list[int], send: list[int], slot: list[int]) -> int:
@@ -1764,7 +1771,7 @@ class LeafSwitch(NamedTuple):
     rate: int
 
 
-def check_leaves(problem: Problem) -> Shown:
+def check_leaves(problem: Problem) -> Confirmed:
     """T17, uplinks bound every plan: What leaves a group of nodes, or enters it, crosses the links
     above the group's leaves: over what these can carry, each no more than its links and no more
     than the group's NICs below it, it bounds every plan.
@@ -1796,10 +1803,10 @@ def check_leaves(problem: Problem) -> Shown:
     kind = kind_of(witness)
     need(by != "" or kind == "leaf" or kind in COUPLED, f"witness of kind {kind!r}: expected leaf")
     if by:
-        return Shown(f"claimed by {by}", value, None)
+        return Confirmed(f"claimed by {by}", value, None)
     if kind != "leaf":
-        return Shown(COUPLED[kind](tx, rx, chunks, bound, witness, meter), value, None)
-    return Shown(leaf_cut(tx, rx, leaf, chunks, bound, witness), value, None)
+        return Confirmed(COUPLED[kind](tx, rx, chunks, bound, witness, meter), value, None)
+    return Confirmed(leaf_cut(tx, rx, leaf, chunks, bound, witness), value, None)
 
 
 def leaf_cut(
@@ -1859,7 +1866,7 @@ def time_above(
 # ---------------------------------------------------------------- stages
 
 
-def check_staged(problem: Problem) -> Shown:
+def check_staged(problem: Problem) -> Confirmed:
     """T13a, a line bounds all stages: Of stages in which no server sends twice and none receives
     twice, the lengths add up to at least what any server sends and what any server receives.
 
@@ -1877,8 +1884,8 @@ def check_staged(problem: Problem) -> Shown:
     by = claimant(record["witness"])
     kind = f"claimed by {by}" if by else line(rows, bound, record["witness"])
     if "stages" not in record:
-        return Shown(kind, None, None)
-    return Shown(kind, Fraction(staged_total(rows, record["stages"], meter)), None)
+        return Confirmed(kind, None, None)
+    return Confirmed(kind, Fraction(staged_total(rows, record["stages"], meter)), None)
 
 
 def line(rows: Rates, bound: Fraction, witness: Any) -> str:
@@ -1965,16 +1972,19 @@ def read_claim(record: Any) -> Claim:
     return Claim(bound, value, best, optimal, optimum)
 
 
-def judged(claim: Claim, shown: Shown) -> Verdict:
-    """The verdict, where what is claimed is no more than what is shown."""
-    bound, value = claim.bound, shown.value
+def judged(claim: Claim, confirmed: Confirmed) -> Verdict:
+    """The verdict, where what is claimed is no more than what is confirmed."""
+    bound, value = claim.bound, confirmed.value
     need(claim.value == value, f"the value attained is {value}, not {claim.value}")
-    need(claim.best in (None, shown.best or value), f"the best value is {shown.best or value}")
-    need(shown.best is None or claim.best is not None, "a best plan without its value")
-    best = value if shown.best is None else shown.best
+    need(
+        claim.best in (None, confirmed.best or value),
+        f"the best value is {confirmed.best or value}",
+    )
+    need(confirmed.best is None or claim.best is not None, "a best plan without its value")
+    best = value if confirmed.best is None else confirmed.best
     need(best is None or bound <= best, f"the value {best} is below the bound")
     need(value is None or best is None or best <= value, "the best plan is worse than this one")
-    checked = "claimed by" not in shown.kind
+    checked = "claimed by" not in confirmed.kind
     optimal = checked and value == bound
     known = "open" if best != bound else "known" if checked else "claimed"
     need(
@@ -1991,7 +2001,7 @@ def judged(claim: Claim, shown: Shown) -> Verdict:
         if checked
         else "nothing is proved"
     )
-    return Verdict(True, optimal, shown.kind, message, bound, value, best, known)
+    return Verdict(True, optimal, confirmed.kind, message, bound, value, best, known)
 
 
 def check_certificate(

@@ -23,9 +23,9 @@ from railopt.base.dice import Dice, falling
 from railopt.base.extras import need
 from railopt.base.tables import table
 from railopt.model.fabric import Fabric
+from railopt.moe.found_placement import FoundPlacement, find_placement, split_over
 from railopt.moe.joint import Demand, layer_program
 from railopt.moe.placement.replicate import rebalance
-from railopt.moe.together import FoundPlacement, found_together, split_over
 
 
 class Optimum(NamedTuple):
@@ -155,7 +155,7 @@ def near_optimum(demand: Demand, held: Floats) -> FoundPlacement:
         bounds=Bounds(0, highest),
         options={"node_limit": 500, "mip_rel_gap": 0.02},
     )
-    found = [found_together(demand, held)]
+    found = [find_placement(demand, held)]
     if made.x is not None:
         chosen = made.x[2 * cells : last].reshape(demand.tokens.shape) > 0.5
         found.append(split_over(demand, chosen))
@@ -172,7 +172,7 @@ def on_trace(name: str, spec: dict[str, Any]) -> dict[str, Any]:
         demand = Demand.of(fabric, given.counts[-1, layer].astype(np.int64), slots, 1024)
         relaxed = demand.relaxed()
         total += demand.bound(relaxed.prices)
-        quick += found_together(demand, relaxed.held).seconds(demand)
+        quick += find_placement(demand, relaxed.held).seconds(demand)
         best += near_optimum(demand, relaxed.held).seconds(demand)
     assert total <= best <= quick
     return {

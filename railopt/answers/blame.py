@@ -19,8 +19,8 @@ exactly and in this order:
 Least times are closed-form lower bounds, the rest is what was counted; a term may be negative.
 
 Without a plan every byte is taken to belong to the NIC that carried it, as where each GPU sends by
-its own NIC: nothing is diverted and nothing is others', and the least time is that of the node with
-most bytes, spread evenly over its NICs.
+its own NIC.  Nothing is diverted and nothing is others', and the least time is that of the node
+with most bytes, spread evenly over its NICs.
 
 Bytes alone can't show that a NIC is slow: it carries the same bytes, later.  Its rate has to be
 known, or its waiting and errors are a hint.
@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.answers.outliers import median_rate
+from railopt.answers.outliers import NOTICED, median_rate
 from railopt.base.arrays import Floats, Ints
 from railopt.base.errors import InputError
 from railopt.base.units import format_bytes
@@ -46,7 +46,6 @@ from railopt.runtime.counters import Counted
 
 MOST_HEADERS = Fraction(23, 20)
 """Of what ports count, at most: more is others' traffic."""
-NOTICED = Fraction(1, 20)
 """Causes of a smaller share of the hottest NIC's time are not named."""
 LEAST_CARRIED = Fraction(9, 10)
 LONG_WAIT, NAMED = 4, 5  # times the median of all ports; NICs that a hint names

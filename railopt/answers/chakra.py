@@ -123,7 +123,7 @@ def traces(plan: Plan) -> Iterator[bytes]:
 
 
 def _trace(transfers: Iterable[tuple[bool, int, int, int, int, int]]) -> bytes:
-    """Of one NIC: (sends, chunk, source, destination, bytes, stage), stage by stage."""
+    """One NIC's transfers: (sends, chunk, source, destination, bytes, stage), stage by stage."""
     out = [_message(block(1, VERSION.encode()))]
     barrier: list[int] = []
     current: list[int] = []

@@ -150,8 +150,8 @@ def compare(
 
 
 def added_up(found: Sequence[Comparison]) -> tuple[list[Cost], Cost]:
-    """Of several traffics on the same fabrics, one after the other: the policies' times, and the
-    bounds, added up; None where one of them is.
+    """The policies' times, and the bounds, added up over several traffics on the same fabrics, one
+    after the other; None where one of them is.
     """
     policies = zip(*(one.costs for one in found), strict=True)
     return [_sum(costs) for costs in policies], _sum([one.limits for one in found])

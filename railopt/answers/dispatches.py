@@ -126,7 +126,7 @@ class Dispatches:
         return kept
 
     def _flows(self, fabric: Fabric, place: int, way: str) -> Flows:
-        """From NIC to NIC, over the links above."""
+        """The flows from NIC to NIC, over the links above."""
         if way != DIRECT:
             return flows_of_plan(self._plan(fabric, place, way), NICS_ALONE, seed=self.seed)[0]
         ends = direct_ends(fabric, self.chunks[place])

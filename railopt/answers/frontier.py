@@ -91,8 +91,8 @@ def frontier(
     limit_s: float = 10.0,
 ) -> Frontier:
     """The front from the least time that divisible traffic takes to that of own NICs, and the plans
-    of these policies, each once, against it; `limit_s` seconds for each bound, which with 0 is what
-    plans of any time move.
+    of these policies, each once, against it.  `limit_s` is the seconds for each bound, which with 0
+    is what plans of any time move.
     """
     limit_s = time_limit(limit_s, 0)
     if not len(chunks):

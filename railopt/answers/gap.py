@@ -149,10 +149,13 @@ def _solved(
 
 
 class GapRow(NamedTuple):
-    """A report, and what it is called: the chunk size as it was given, and a name for its files;
-    what no plan beats because of the links above leaves, None where there are none; where it was
-    asked for, the least bytes that plans as fast as this one move; where there are several, the
-    traffic's name.
+    """A report, and what it is called.
+
+    chunk    the chunk size as it was given
+    name     of its files
+    cut      what no plan beats because of the links above leaves; None where there are none
+    moved    the least bytes that plans as fast as this one move; None where it was not asked for
+    traffic  its name, where there are several
     """
 
     chunk: str
@@ -263,7 +266,7 @@ class GapTotal(NamedTuple):
 
 
 def totals(rows: Sequence[GapRow]) -> list[GapTotal]:
-    """Of each policy and chunk size, the times and bounds of all rows added up."""
+    """The times and bounds of all rows added up, per policy and chunk size."""
     found: dict[tuple[str, str], list[Outcome]] = {}
     for row in rows:
         found.setdefault((row.report.plan.policy, row.chunk), []).append(row.report)
@@ -276,15 +279,15 @@ def totals(rows: Sequence[GapRow]) -> list[GapTotal]:
 
 
 def file_gaps(
+    plans: Iterable[Plan],
     paths: Sequence[str],
     *,
     limit_s: float = 10.0,
     seed: int = 0,
     report: Callable[[str, Progress], None] | None = None,
 ) -> Iterator[GapRow]:
-    """A row per saved plan; they end with the one during which Ctrl-C came."""
-    for path in paths:
-        loaded = Plan.read(path)
+    """A row per plan of these files; they end with the one during which Ctrl-C came."""
+    for loaded, path in zip(plans, paths, strict=True):
         sized = None if report is None else partial(report, str(path))
         (found,) = gaps([loaded], limit_s=limit_s, seed=seed, report=sized)
         cut = uplink_bound(loaded.fabric, loaded.chunks)

@@ -1,9 +1,9 @@
 """What fabric to buy: one workload on candidates of several rails, rates and spines.
 
 A candidate is judged by what is simulated on it with the best planned policy and with what is done
-today, and by a bound that no policy beats.  Today traffic goes from its GPU's own NIC: on
-rails alone to the same NIC of the other node, where it is passed on, and over a spine or a fat tree
-to the target's own NIC, on a hashed path (ECMP); of some draws of paths, the median one counts.
+today, and by a bound that no policy beats.  Today traffic goes from its GPU's own NIC.  On rails
+alone it goes to the same NIC of the other node, where it is passed on; over a spine or a fat tree
+to the target's own NIC, on a hashed path (ECMP).  The median of some draws of paths counts.
 
 Dead NICs are drawn, beside those of busy nodes and NICs, and planned anew.  Times of these cases
 are those of the port that needs longest; of the worst case it is simulated.
@@ -388,7 +388,7 @@ def _mean(shares: Iterable[Fraction | None]) -> Fraction | None:
 
 
 def _judged(found: list[Sized], asked: SizeQuestion, nodes: int) -> list[Sized]:
-    """With cost, front and verdict."""
+    """The candidates with cost, front and verdict."""
     prices = [one.candidate.price for one in found]
     if None in prices:
         prices = [one.candidate.nic_rate(nodes) for one in found]
@@ -417,7 +417,7 @@ def _on_front(one: Sized, found: list[Sized]) -> bool:
 
 
 def _verdict(one: Sized, found: list[Sized], enough: Fraction, asked: SizeQuestion) -> str:
-    """In a word; `enough` is the fastest time, dispatches behind the experts."""
+    """The verdict in a word; `enough` is the fastest time, dispatches behind the experts."""
     if asked.within is not None and one.bound > asked.within:
         return "too slow"
     cheaper = [other for other in found if other.cost < one.cost]

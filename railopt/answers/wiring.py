@@ -71,7 +71,7 @@ def _rail_numbers(planned: Fabric, wired: Mapping[int, Node]) -> dict[Network, N
 
 
 def _planned_network(planned: Fabric, nic: Nic, rail: int) -> Network:
-    """Of a planned rail; without its plane where the file has none for the NIC."""
+    """The network of a planned rail; without its plane where the file has none for the NIC."""
     number, plane = planned.node.network(rail)
     return number, None if nic.plane is None else plane
 

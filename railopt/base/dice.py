@@ -250,7 +250,7 @@ class Dice:
         """Logarithms of gamma numbers of these shapes (scale 1), float64 [n].
 
         Marsaglia and Tsang 2000: d (1 + x / sqrt(9 d))^3 with d = shape - 1/3 and x normal, refused
-        by a second draw; a shape below 1 is drawn one higher and multiplied by u ^ (1 / shape).
+        by a second draw.  A shape below 1 is drawn one higher and multiplied by u ^ (1 / shape).
         """
         raised = shapes < 1.0
         d = np.where(raised, shapes + 1.0, shapes) - 1.0 / 3.0

@@ -52,6 +52,14 @@ def read(
         raise type(error)(f"{name}: {error}") from error
 
 
+def text(data: Mapping[str, Any], key: str, default: str = "") -> str:
+    """A rate or a time of a description: a text with its unit."""
+    value = data.get(key, default)
+    if not isinstance(value, str):
+        raise InputError(f"{key} = {quoted(value)}: expected a text with a unit in quotes")
+    return value
+
+
 def only(data: Any, known: Set[str], where: str) -> None:
     """Refuse what is not a table, and unknown keys."""
     if not isinstance(data, Mapping):

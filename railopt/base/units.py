@@ -5,7 +5,7 @@ Inside railopt a size is an int of bytes, a rate an int of bytes per second, a t
 picoseconds or, where it is exact, a Fraction of seconds.  Nothing here passes through a float.
 
 A number is written as `12`, `-0.5`, `1e-3` or `1/3`, with at most MAX_CHARACTERS characters and an
-exponent of at most two digits, so that reading takes time in proportion to its length; what ends
+exponent of at most two digits, so that reading takes time in proportion to its length.  What ends
 in an array fits int64.
 """
 
@@ -24,6 +24,7 @@ from railopt.base.errors import InputError, did_you_mean, printable
 MAX_CHARACTERS = 1000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 PS_PER_S = 10**12
+PS_PER_US = 10**6
 
 _SIZES = {
     "B": 1,

@@ -27,6 +27,9 @@ NCCL_ONLY = ("count", "type", "redop", "root")
 _WIDTHS = [max(len(name), 10) for name in COLUMNS]
 
 
+IDLE = launching.IDLE
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "workload",
@@ -101,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     )
     rows = []
     out = common.output_of(args)
-    chosen = out.shown(COLUMNS, NCCL_ONLY)  # refused before anything runs
+    chosen = out.columns_to_print(COLUMNS, NCCL_ONLY)  # refused before anything runs
     show = launch.rank == 0 and out.form == "text"
     if show:
         _print("# ", COLUMNS, chosen)

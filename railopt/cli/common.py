@@ -307,9 +307,9 @@ class Output(NamedTuple):
         else:
             print(text, file=sys.stderr)
 
-    def shown(self, columns: Sequence[str], more: Sequence[str] = ()) -> list[int]:
-        """Which columns are shown: those that --columns names, else all; those of `more` only with
-        --wide and in csv.
+    def columns_to_print(self, columns: Sequence[str], more: Sequence[str] = ()) -> list[int]:
+        """Which columns are printed: those that --columns names, else all; those of `more` only
+        with --wide and in csv.
         """
         if self.names is not None:
             return pick(columns, self.names)
@@ -333,12 +333,12 @@ class Output(NamedTuple):
         usual = self._replace(names=None)
         if self.names is not None and not beside:
             try:
-                chosen = self.shown(columns)
+                chosen = self.columns_to_print(columns)
             except InputError as error:
                 usual.table(columns, rows, title, left=left, more=more)
                 raise InputError(f"--columns: {error}") from error
         else:
-            chosen = usual.shown(columns, more)
+            chosen = usual.columns_to_print(columns, more)
         names = [columns[i] for i in chosen]
         cells = [[row[i] for i in chosen] for row in rows]
         sides = [i < left for i in chosen]
@@ -429,7 +429,12 @@ def flag(name: str) -> str:
     return _FLAGS.get(name) or f"--{name}".replace("_", "-")
 
 
-_FLAGS = {"devices": "--ib-dev", "output": "-o", "report_gbits": "--report_gbits"}
+_FLAGS = {
+    "devices": "--ib-dev",
+    "output": "-o",
+    "path": "FABRIC",
+    "report_gbits": "--report_gbits",
+}
 
 
 def _holding(args: argparse.Namespace, condition: Condition) -> str:

@@ -47,10 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"{name} of the healthy fabric (default: see below)",
         )
     parser.add_argument("--link", help="rate of a healthy NIC (default: see below)")
-    parser.add_argument(
+    changed = parser.add_mutually_exclusive_group(required=True)
+    changed.add_argument(
         "--degraded", metavar="FABRIC", help="the fabric as it is now, e.g. as measured"
     )
-    parser.add_argument(
+    changed.add_argument(
         "--degrade",
         metavar="NODE:RAIL=FRACTION",
         action="append",
@@ -100,8 +101,6 @@ def _fabrics(args: argparse.Namespace) -> tuple[Fabric, Fabric]:
     """The fabric as it should be, from its file or from flags, and as it is.  Beside --degraded,
     what flags leave out is as there, and the rate is the median of its NICs.
     """
-    if (args.degraded is None) == (not args.degrade):
-        raise InputError("expected one of --degraded FABRIC and --degrade NODE:RAIL=FRACTION")
     args.fabric = args.healthy
     if args.degraded is not None:
         degraded = Fabric.read(args.degraded)

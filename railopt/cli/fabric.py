@@ -43,6 +43,7 @@ IDLE = (
     common.Idle("wired measured", without=["action=check"]),
     common.Idle("topology output", without=["action=nccl"]),
     common.Idle("node", beside=["action=check"]),
+    common.Idle("fabric", beside=["path"]),
 )
 
 
@@ -67,8 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.path is not None and args.fabric is not None:
-        raise InputError("FABRIC and --fabric contradict each other: give one of them")
     args.fabric = args.path if args.fabric is None else args.fabric
     args.node = args.node or 0
     return ACTIONS[args.action](args)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from railopt.base.errors import CheckFailed, InputError, RailoptError, printable
 from railopt.base.units import Quantity, duration, format_time, parse_time, percent, seconds, size
 from railopt.cli import common
 from railopt.cli.progress import show, stage
+from railopt.model.plan import Plan
 from railopt.policies import KNOWN
 
 EPILOG = """examples:
@@ -46,7 +49,7 @@ Where the fabric has leaves, "uplinks" is what the busiest leaf's links above ne
 of them at work, and "cut" what no plan beats there; policies and bounds are of NICs.
 Of a routing trace, step and layer are chosen behind its name, -1 being the last; all: each
 dispatch has its rows, and then their times are added up; sum: one dispatch of all their bytes.
-exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed all the same),
+exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed nevertheless),
 2 no rail lives between two nodes, 4 a saved certificate does not check, 130 interrupted (the rows
 so far are printed, with the best bound found)"""
 
@@ -62,7 +65,7 @@ def _no_search(args: argparse.Namespace) -> str:
 
 
 IDLE = (
-    common.Idle(f"policy chunk background {' '.join(common.FABRIC_FLAGS)}", beside=[_plans]),
+    common.Idle(f"policy chunk {' '.join(common.FABRIC_FLAGS)}", beside=[_plans]),
     common.Idle("seed", beside=[_no_search]),
     common.Idle("force", without=["certificate", "figure"]),
     common.Idle("width title", without=["figure"]),
@@ -204,7 +207,8 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[list[GapRow]]:
     """The rows as they come: those of a chunk size, or of a plan."""
     seed = args.seed or 0
     if _all_plans(args.traffic):
-        for row in file_gaps(args.traffic, limit_s=limit_s, seed=seed, report=show):
+        plans = map(partial(_beside, args), args.traffic)
+        for row in file_gaps(plans, args.traffic, limit_s=limit_s, seed=seed, report=show):
             yield [row]
         return
     fabric = common.fabric_from(args)
@@ -225,6 +229,13 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[list[GapRow]]:
             yield [row._replace(traffic=label, name=row.name + ending) for row in rows]
         if rows[-1].report.interrupted:
             return
+
+
+def _beside(args: argparse.Namespace, path: str) -> Plan:
+    """A saved plan on what --background leaves of its fabric."""
+    plan = Plan.read(path)
+    left = common.left_of(args, plan.fabric, common.background_of(args, plan.fabric))
+    return replace(plan, fabric=left)
 
 
 def _all_plans(given: list[str]) -> bool:

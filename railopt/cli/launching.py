@@ -15,7 +15,7 @@ from typing import Any
 
 from railopt.base.errors import InputError, printable
 from railopt.base.units import PS_PER_S, parse_bytes, parse_integer, parse_time
-from railopt.cli.common import given, note, refuse_idle
+from railopt.cli.common import Idle, given, note, refuse_idle
 from railopt.model.plan import Plan
 from railopt.runtime.metrics import Metrics, served
 from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, DEFAULT_PORT
@@ -28,6 +28,7 @@ from railopt.runtime.verbs.objects import Patience
 from railopt.runtime.verbs.rails import MTUS, Options
 
 MAX_COUNT = 10**9
+IDLE = Idle("rank", without=["hosts"]), Idle("launcher", beside=["hosts"])
 
 
 def number_from(low: int, high: int = MAX_COUNT) -> Callable[[str], int]:
@@ -181,13 +182,7 @@ def choose_sender(args: argparse.Namespace, *others: str) -> tuple[str, Launch]:
 
 def _launch(args: argparse.Namespace) -> Launch | None:
     if args.hosts is None:
-        if args.rank is not None:
-            raise InputError("--rank is a place in --hosts: give both, or neither")
         return detect(os.environ, args.launcher)
-    if args.launcher is not None:
-        raise InputError(
-            f"--hosts and --launcher {args.launcher} contradict each other: give one of them"
-        )
     return from_hosts(args.hosts, args.rank)
 
 

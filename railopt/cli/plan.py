@@ -11,7 +11,7 @@ from railopt.answers.gap import gap
 from railopt.base.arrays import check_suffix, check_targets
 from railopt.base.units import duration, format_time, percent, size
 from railopt.cli import common
-from railopt.model.background import beside, both_bound, together
+from railopt.model.background import beside, both_bound, both_plans
 from railopt.model.plan import Plan
 from railopt.policies import KNOWN, plan
 from railopt.policies.spilling import SCALE_UP
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     both: dict[str, Any] = {}
     if isinstance(other, Plan):
         made = beside(fabric, other, chunks, partial(plan, policy=args.policy, **options))
-        times = together(made, other, fabric).makespan, both_bound(fabric, other, chunks)
+        times = both_plans(made, other, fabric).makespan, both_bound(fabric, other, chunks)
         both = dict(zip(("both", "both_bound"), times, strict=True))
     else:
         made = plan(common.left_of(args, fabric, other), chunks, args.policy, **options)

@@ -38,6 +38,7 @@ def _one_run(args: argparse.Namespace) -> str:
 
 
 IDLE = (
+    *launching.IDLE,
     Idle("adapt", beside=[_one_run]),
     Idle("force", without=["output", "save_fabric"]),
     Idle("report_gbits", beside=["format=json"]),

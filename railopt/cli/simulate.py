@@ -23,7 +23,7 @@ from railopt.base.units import (
     size,
 )
 from railopt.cli import common
-from railopt.model.background import beside, together
+from railopt.model.background import beside, both_plans
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
@@ -90,6 +90,9 @@ IDLE = (
     common.Idle("stages", beside=[_traffic]),
     common.Idle("background", beside=["balancer"]),
     common.Idle("replan export", beside=["background"]),
+    common.Idle("replan", beside=["balancer"]),
+    common.Idle("replan", beside=["export"]),  # htsim has no plans that change
+    common.Idle("replan", without=["fault"]),
     common.Idle("policy chunk scale_up", beside=["balancer"]),
     common.Idle("seed", beside=[_draws_nothing]),
     common.Idle("force", without=["timeline", "export"]),
@@ -194,7 +197,7 @@ def run(args: argparse.Namespace) -> int:
         PAGE if traced else common.figure_width(args, "timeline", also=", trace events as .json")
     )
     assumed = _assumptions(args)
-    what, fabric, setting = _subject(args)
+    what, fabric, about = _subject(args)
     if args.export:
         check_export(
             fabric,
@@ -213,7 +216,7 @@ def run(args: argparse.Namespace) -> int:
             figure = timeline_figure(timeline, title, width=width)
             save_figure(figure, args.timeline, force=args.force)
         common.note(f"wrote {args.timeline}")
-    found = {**setting, **summary(timeline, what), **replans}
+    found = {**about, **summary(timeline, what), **replans}
     if first := found.pop("first_chunks", 0):
         found["first_ps"], found["second_ps"] = (
             int(part.max(initial=0)) for part in np.split(timeline.chunk_ps, [first])
@@ -239,12 +242,7 @@ def _simulated(
     """The run, and with --replan the plans that took over."""
     faults = [Fault.parse(text) for text in args.fault]
     if args.replan:
-        if not isinstance(what, Plan):
-            raise InputError("--replan beside --balancer: only a plan can be made again")
-        if not faults:
-            raise InputError("--replan without --fault: nothing happens that is planned again for")
-        if args.export:
-            raise InputError("--replan with --export: htsim has no plans that change during a run")
+        assert isinstance(what, Plan)  # IDLE refuses --balancer
         after_ps = parse_time(args.replan_after or "0")
         ran = simulate_replanned(
             what, faults, assumptions=assumed, after_ps=after_ps, seed=args.seed
@@ -298,20 +296,20 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
         return direct, fabric, {"traffic": args.what, "balancer": args.balancer}
     policy, chunk = args.policy or "lpt", args.chunk or "1MiB"
     demand = common.demand_from(args.what, fabric)
-    setting = {"traffic": args.what, "policy": policy, "chunk": chunk}
+    about = {"traffic": args.what, "policy": policy, "chunk": chunk}
     chunks, other = demand.chunks(chunk), common.background_of(args, fabric)
     made_for = partial(plan, policy=policy, seed=args.seed)
     if isinstance(other, Plan):
-        return _both(beside(fabric, other, chunks, made_for), other, fabric, setting)
+        return _both(beside(fabric, other, chunks, made_for), other, fabric, about)
     left = common.left_of(args, fabric, other)
-    return made_for(left, chunks), left, setting
+    return made_for(left, chunks), left, about
 
 
 def _both(
-    plan: Plan, other: Plan, fabric: Fabric, setting: dict[str, Any]
+    plan: Plan, other: Plan, fabric: Fabric, about: dict[str, Any]
 ) -> tuple[Plan, Fabric, dict[str, Any]]:
     """Two plans at once; `first_chunks` are those of the first."""
-    return together(plan, other, fabric), fabric, {**setting, "first_chunks": len(plan.chunks)}
+    return both_plans(plan, other, fabric), fabric, {**about, "first_chunks": len(plan.chunks)}
 
 
 def _print(summary: dict[str, Any], out: common.Output) -> None:

@@ -31,9 +31,7 @@ missing, crashed, hung or returned nonsense, 130 interrupted (the best so far is
 
 
 IDLE = (
-    common.Idle(
-        f"chunk background {' '.join(common.FABRIC_FLAGS)}", beside=[common.plan_given("traffic")]
-    ),
+    common.Idle(f"chunk {' '.join(common.FABRIC_FLAGS)}", beside=[common.plan_given("traffic")]),
     common.Idle(
         "backend limit seed format", beside=["write_model"], without=["output", "certificate"]
     ),
@@ -113,7 +111,7 @@ def _save(outcome: Outcome, fabric: Fabric, args: argparse.Namespace) -> None:
 
 
 def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
-    """What was found, before it is saved: it took time to find, whatever becomes of the files."""
+    """What was found, printed first, so that a failed write loses nothing."""
     if args.format == "json":
         more = {"backend": args.backend or "native", "output": args.output}
         common.print_json({**outcome.as_dict(), **more})
@@ -141,7 +139,8 @@ def _problem(args: argparse.Namespace) -> tuple[Fabric, Fabric, Chunks]:
     """
     if kind_of(args.traffic) == "plan":
         plan = Plan.read(args.traffic)
-        return plan.fabric, plan.fabric, plan.chunks
+        left = common.left_of(args, plan.fabric, common.background_of(args, plan.fabric))
+        return plan.fabric, left, plan.chunks
     fabric = common.fabric_from(args)
     stage("traffic")
     demand = common.demand_from(args.traffic, fabric)

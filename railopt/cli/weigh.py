@@ -27,7 +27,9 @@ over these copies; of NICs alone, as if scale-up were free.  "its bound" adds co
 even where copies may change it.  Copies are sent and their gradients added up in every iteration of
 training, beside the compute.  What loses on the last step that plans see is left out of the rows
 after it.
-"experts" is not held to the slots; the last line is."""
+"experts" is not held to the slots; the last line is.  In all of this exchanges and compute take
+turns, and a token is sent once for each of its experts: whoever overlaps the two, or sends a token
+once per node, may take less."""
 
 IDLE = (
     common.Idle("width title", without=["figure"]),
@@ -108,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     if args.figure:
         from railopt.report.waterfall import waterfall
 
-        title = common.title_of(args, f"{args.trace}: what each mechanism is worth")
+        title = common.title_of(args, f"{Path(args.trace).name}: what each mechanism is worth")
         common.save_drawing(args, "figure", waterfall(found, title, width=width))
     if args.certificate:
         _save_certificates(found, Path(args.certificate), force=args.force)

@@ -20,11 +20,11 @@ from railopt.policies.common import rail_turns
 from railopt.policies.excess import DEBT, EvenSenders
 from railopt.policies.fixed import own_rails
 from railopt.policies.longest_first import PAIR_WEIGHT, Senders
+from railopt.policies.planner import MAX_CAP
 
 __all__ = ["POLICIES", "DevicePlan", "GpuPlanner", "unplanned"]
 
 POLICIES = ("rotate", "even-excess", "lpt", "lpt-local", "own-nic")
-_MAX_CAP = 2**31
 _MAX_RAILS = 32  # lanes of a warp
 _MAX_THREADS = 1024
 _MAX_BYTES = 1 << 55  # of one node: what is left of a word when a rail is packed into it
@@ -144,8 +144,8 @@ class GpuPlanner:
 
     def plan(self, counts: Any, stream: int | None = None) -> DevicePlan:
         """Chunks and rails for the bytes `counts`, int64 on the device, [gpus, nodes * gpus] from
-        the node's GPUs, or [nodes * gpus, nodes * gpus] from all; also with a first axis of nodes
-        (1 or all) of its own.  Bytes to the own node are left out.
+        the node's GPUs, or [nodes * gpus, nodes * gpus] from all.  They may have a first axis of
+        nodes (1 or all) of its own.  Bytes to the own node are left out.
 
         counts   a torch, CuPy, JAX or numba array, or anything else with `__cuda_array_interface__`
                  or DLPack; read where it lies when the kernel runs, so a CUDA graph that captured
@@ -199,8 +199,8 @@ def unplanned(policy: str, fabric: Fabric) -> str:
 def _checked_capacity(fabric: Fabric, cap: int, capacity: int) -> int:
     """The capacity, or an InputError where kernels can't have it or what belongs to it."""
     flows = fabric.gpus * fabric.nodes * fabric.gpus
-    if cap >= _MAX_CAP:
-        raise InputError(f"chunks of {cap} bytes: a cuda.GpuPlanner cuts below {_MAX_CAP} bytes")
+    if cap >= MAX_CAP:
+        raise InputError(f"chunks of {cap} bytes: a cuda.GpuPlanner cuts below {MAX_CAP} bytes")
     if fabric.rails > _MAX_RAILS:
         raise InputError(
             f"{fabric.rails} rails: a cuda.GpuPlanner takes at most {_MAX_RAILS}; plan on the host "

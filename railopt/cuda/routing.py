@@ -1,4 +1,4 @@
-"""Routes on the device: from what ranks told each other to the tables of one rank, and from choices
+"""Routes on the device: from what ranks sent each other to the tables of one rank, and from choices
 of experts to the order of rows (kernels/counts.cu, tables.cu, expand.cu, list.cu, stage.cu,
 heard.cu, choose.cu).  Everything is an address of int64 or int32 numbers; nothing waits for the
 device.
@@ -47,8 +47,8 @@ class TableOffsets(NamedTuple):
     @classmethod
     def of(cls, fabric: Fabric, slots: int) -> TableOffsets:
         nodes, gpus, rails = fabric.nodes, fabric.gpus, fabric.rails
-        ranks, told = nodes * gpus, 2 * gpus + slots
-        sums = [1, rails, rails, gpus, gpus, nodes, nodes, gpus, gpus, told, told]
+        ranks, copies = nodes * gpus, 2 * gpus + slots
+        sums = [1, rails, rails, gpus, gpus, nodes, nodes, gpus, gpus, copies, copies]
         ends = np.cumsum([*sums, ranks * gpus, gpus * nodes, ranks * gpus, ranks * gpus]).tolist()
         return cls(*(slice(a, b) for a, b in zip([0, *ends], ends, strict=False)))
 
@@ -104,7 +104,7 @@ class RouteKernels:
     """The kernels of one rank, its plans by `policy`, its slots per rank.
 
     head    numbers before the rows that ranks tell each other
-    via     int [G, G, rails]: rail groups (`railopt.torch.routes`)
+    via     int [G, G, rails]: the rail group that carries rows between two local GPUs on a rail
     """
 
     def __init__(
@@ -138,14 +138,14 @@ class RouteKernels:
         return self._made[key]
 
     def plan(
-        self, told: int, both: bool, work: int, tables: int, at: TableOffsets, stream: int
+        self, sent: int, both: bool, work: int, tables: int, at: TableOffsets, stream: int
     ) -> None:
-        """Fill the rank's buffer `tables`, all zero, from what all ranks `told`, [R, head + 2 R];
+        """Fill the rank's buffer `tables`, all zero, from what all ranks `sent`, [R, head + 2 R];
         `work` has room for R * R + nodes numbers.
         """
         ranks = self.fabric.nodes * self.fabric.gpus
         caps = work + 8 * ranks * ranks
-        given = packed("pqqppp", told, self.pieces, int(both), work, caps, tables)
+        given = packed("pqqppp", sent, self.pieces, int(both), work, caps, tables)
         self._launch(self._counts, self.fabric.nodes, stream, given)
         made = self._planner.launch(work, caps, stream)
         columns = (made.src_gpu, made.dst_gpu, made.size, made.rail, made.count)
@@ -198,9 +198,9 @@ class RouteKernels:
         kernel = self._once("stage", SLOTS=slots)
         self._launch(kernel, self.fabric.nodes, stream, packed("pqiiiii", *entries), units)
 
-    def heard(self, slots: int, told: int, sums: int, begins: int, stream: int) -> None:
-        """What all ranks told of copies, added up."""
-        addresses = [packed("p", address) for address in (told, sums, begins)]
+    def add_copies(self, slots: int, received: int, sums: int, begins: int, stream: int) -> None:
+        """Add up the copies that all ranks counted (heard.cu)."""
+        addresses = [packed("p", address) for address in (received, sums, begins)]
         self._launch(self._once("heard", SLOTS=slots), 1, stream, *addresses)
 
     def choose(self, copies: int, values: tuple[int, ...], stream: int) -> None:

@@ -155,7 +155,7 @@ def counted_times(sizes: Ints, live: Sequence[int]) -> Floats:
     return found
 
 
-def node_sizes(fabric: Fabric, chunks: Chunks, side: str, node: int) -> Ints:
+def node_sizes(chunks: Chunks, side: str, node: int) -> Ints:
     """The sizes of what a node sends or receives, largest first."""
     return np.sort(chunks.size[_ends(chunks, side) == node])[::-1]
 
@@ -164,10 +164,10 @@ def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
     """The best local bound over all nodes and both sides.
 
     Nodes go by falling average load; one is skipped when even what list scheduling attains there,
-    which no local bound exceeds, can't beat what is known.  Where each chunk goes to the rail that
-    is done with it first, the last one to end, of p bytes, would have ended no earlier on any of
-    the m rails: all are busy until then but for p bytes each, its own, so that T times their speeds
-    is at most all bytes and m - 1 times p.
+    which no local bound exceeds, can't beat what is known.  Let each chunk go to the rail that is
+    done with it first.  The last one to end, of p bytes, would have ended no earlier on any of the
+    m rails.  So all are busy until then but for p bytes each, and T times their speeds is at most
+    all bytes and m - 1 times p.
     """
     best, largest = Bound(Fraction(0), 0, "send", {"kind": "average"}), dict[str, Ints]()
     grouped: dict[str, list[Ints]] = {}
@@ -183,7 +183,7 @@ def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
                 grouped[side] = _by_node(chunks, side)
             sizes = np.sort(grouped[side][node])[::-1]
         else:
-            sizes = node_sizes(fabric, chunks, side, node)
+            sizes = node_sizes(chunks, side, node)
         value, witness = local_bound(sizes, live)
         if value > best.value:
             best = Bound(value, node, side, witness)
@@ -207,7 +207,7 @@ class LeafCut:
 
     @property
     def witness(self) -> Witness:
-        """For a certificate of kind "leaves"."""
+        """The witness in a certificate of kind "leaves"."""
         return {"kind": "leaf", "group": self.group, "side": self.side}
 
     def as_dict(self) -> Witness:

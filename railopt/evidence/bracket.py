@@ -16,7 +16,7 @@ from railopt.base.errors import InputError
 
 
 class Status(StrEnum):
-    """Of an optimum, never of a single plan.
+    """What is known of an optimum, never of a single plan.
 
     known        something attains the bound, which has a witness that the checker accepts; of
                  `schedule --optimum`, that and start-ups that railopt adds in whole numbers

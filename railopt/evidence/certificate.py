@@ -391,8 +391,8 @@ def save_moved(
 
 def _beside(certificate: Path, plan: Plan, force: bool) -> Path:
     """The file of a plan beside a certificate, DIGEST.plan.npz, so that certificates of one folder
-    that share a plan share its file; one that is there is written again only with `force`, or where
-    it is another plan's or damaged.
+    that share a plan share its file.  One that is there is written again only with `force`, or
+    where it is another plan's or damaged.
     """
     file = certificate.with_name(f"{plan.saved_digest}.plan.npz")
     try:

@@ -143,7 +143,7 @@ def rates_of(fabric: Fabric, other: Plan, chunks: Chunks) -> Background:
     return Background(rates(other.send), rates(other.recv))
 
 
-def together(plan: Plan, other: Plan, fabric: Fabric) -> Plan:
+def both_plans(plan: Plan, other: Plan, fabric: Fabric) -> Plan:
     """Both plans at once on a fabric, this one's chunks first; neither may have stages."""
     if plan.stage is not None or other.stage is not None:
         raise InputError("two plans at once: one of them has stages, which would wait for both")

@@ -248,6 +248,14 @@ class Fabric(Value):
         return self.tx if check_side(side) == "send" else self.rx
 
     @cached_property
+    def living_rates(self) -> list[int]:
+        """The different rates of its living NICs in bytes per second, in rising order."""
+        rates = np.union1d(self.tx, self.rx).tolist()
+        if not rates[-1]:
+            raise InputError("every NIC is dead: nothing can be sent")
+        return [rate for rate in rates if rate]
+
+    @cached_property
     def digest(self) -> str:
         return digest(self.header(), {"tx": self.tx, "rx": self.rx})
 
@@ -334,12 +342,12 @@ class Fabric(Value):
         for key in ("nodes", "rails", "link"):
             if key not in data:
                 raise InputError(f"the fabric has no {key!r}; it needs nodes, rails and link")
-        link = _text(data, "link")
+        link = toml.text(data, "link")
         spine = data.get("spine")
         if spine is not None:
             toml.only(spine, {"uplinks", "rate"}, "[spine]")
             spine = Spine(
-                spine.get("uplinks", data["nodes"]), parse_rate(_text(spine, "rate", link))
+                spine.get("uplinks", data["nodes"]), parse_rate(toml.text(spine, "rate", link))
             )
         fabric = cls.uniform(
             data["nodes"],
@@ -347,8 +355,8 @@ class Fabric(Value):
             link,
             gpus=data.get("gpus"),
             spine=spine,
-            scaleup=_text(data, "scaleup", "450GB/s"),
-            latency=_text(data, "latency", "1us"),
+            scaleup=toml.text(data, "scaleup", "450GB/s"),
+            latency=toml.text(data, "latency", "1us"),
         )
         if "inside" in data:
             inside = Inside.from_toml(data["inside"], fabric.gpus, fabric.rails)
@@ -398,7 +406,7 @@ class Fabric(Value):
             rate = nic.get(side, nic.get("rate"))
             if rate is not None:
                 dead = rate in ("0", 0) and not isinstance(rate, bool)
-                rates[places, rail] = 0 if dead else parse_rate(_text({side: rate}, side))
+                rates[places, rail] = 0 if dead else parse_rate(toml.text({side: rate}, side))
 
     @classmethod
     def from_topo(cls, text: str, name: str = "topology") -> Fabric:
@@ -628,7 +636,7 @@ def _leaves(table: Any, link: str) -> Leaves:
         whole_number(table.get(name, 1), f"leaves {name}", 1, INT64_MAX)
         for name in ("nodes", "rails")
     )
-    rate = parse_rate(_text(table, "rate", link))
+    rate = parse_rate(toml.text(table, "rate", link))
     return Leaves(nodes, table.get("uplinks", nodes * rails), rate, table.get("way", "ecmp"), rails)
 
 
@@ -646,14 +654,6 @@ def _slowed(rate: int, fraction: Fraction, node: int, rail: int) -> int:
 def _below(value: Any, most: int) -> bool:
     number = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return number and 0 <= int(value) < most
-
-
-def _text(data: Mapping[str, Any], key: str, default: str = "") -> str:
-    """A rate or a time of a TOML description: a text with its unit."""
-    value = data.get(key, default)
-    if not isinstance(value, str):
-        raise InputError(f"{key} = {quoted(value)}: expected a text with a unit in quotes")
-    return value
 
 
 def _rate(rate: int) -> str:

@@ -121,14 +121,11 @@ class Inside(Value):
 
     @classmethod
     def from_toml(cls, data: Mapping[str, Any], gpus: int, rails: int) -> Inside:
-        """From the table [inside] of a fabric: near, pair, far, far_together, planes, each
+        """Read the table [inside] of a fabric: near, pair, far, far_together, planes, each
         optional.
         """
         toml.only(data, {"near", *RATES, "planes"}, "[inside]")
-        rates = {name: data[name] for name in RATES if name in data}
-        for name, rate in rates.items():
-            if not isinstance(rate, str):
-                raise InputError(f"{name} = {quoted(rate)}: expected a text with a unit in quotes")
+        rates = {name: toml.text(data, name) for name in RATES if name in data}
         near = (
             near_matrix(data["near"], gpus, rails)
             if "near" in data

@@ -304,8 +304,8 @@ class MaxVio(Routed):
     """Lognormal popularity whose most popular expert is chosen (1 + vio) times as often as the mean
     expert: MaxVio, as training logs and inference benchmarks have it (vLLM 57598, DeepEP 393).
 
-    The spread of the logarithms is found by halving, and experts are chosen as often as that says,
-    in whole numbers, so that small batches hit the target as near as these allow: tokens start with
+    The spread of the logarithms is found by halving.  Experts are chosen as often as that says, in
+    whole numbers, so that small batches hit the target as near as these allow.  Tokens start with
     choices in turn and exchange them at random as long as no token has an expert twice.
     """
 
@@ -396,6 +396,7 @@ def _way(seed: int, experts: int, drift: float) -> list[tuple[int, Floats]]:
     """(step, x) of the step that was asked for last, and of step 0: a later step is drawn from the
     former.
     """
+    # drift is a key of the cache alone: x depends on it from step 1 on
     start = 0, Dice(seed, Drift.name, "popularity").normal(experts)
     return [start, start]
 

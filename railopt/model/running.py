@@ -23,6 +23,7 @@ from railopt.base.arrays import Ints
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.base.units import (
     INT64_MAX,
+    PS_PER_US,
     format_bytes,
     parse_integer,
     parse_options,
@@ -35,7 +36,6 @@ from railopt.model.traffic import Traffic
 
 PREFIX = "inspector:"
 OPTIONS = ("comm", "sn", "from", "to")
-PS_PER_US = 10**6
 
 
 class Running(NamedTuple):

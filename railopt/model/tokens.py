@@ -10,13 +10,12 @@ A token of GPU g whose experts lie on several GPUs goes to every other node that
 Tokens of one source, node and set are alike, so a row counts them; `chunks` cuts rows at whole
 tokens into units.
 
-The combine sends the same tokens back.  Each GPU of the set moves
-its partial sum, `token_bytes` of the output's type, to the GPU at the NIC, which adds them up; one
-sum crosses the rail, and moves on to the token's GPU where that one is not near the NIC.  A combine
-is therefore planned as the dispatch `way_back` on the fabric `turned`, on which NICs send at the
-rate at which they receive: its NIC time and its scale-up time are those of the plan, bytes that the
-plan calls staged are passed on and those that it calls passed on are staged, from the second GPU of
-a pair to the first.
+The combine sends the same tokens back.  Each GPU of the set moves its partial sum, `token_bytes` of
+the output's type, to the GPU at the NIC, which adds them up.  One sum crosses the rail, and moves
+on to the token's GPU where that one is not near the NIC.  A combine is therefore planned as the
+dispatch `way_back` on the fabric `turned`, on which NICs send at the rate at which they receive.
+Its NIC time and its scale-up time are those of the plan.  Bytes that the plan calls staged are
+passed on, and those that it calls passed on are staged, from the second GPU of a pair to the first.
 """
 
 from __future__ import annotations
@@ -119,8 +118,8 @@ class Tokens(Value):
         token_bytes: int,
         dedup: str | None = "node",
     ) -> Tokens:
-        """From the GPU of each token, [tokens], and the GPUs of its experts, [tokens, top_k], by
-        id; those in the token's own node touch no rail and are left out.
+        """The tokens, from the GPU of each, [tokens], and the GPUs of its experts, [tokens, top_k],
+        by id; those in the token's own node touch no rail and are left out.
 
         dedup  "node": a token goes once to a node; "gpu": once to a GPU; None: once for each expert
         """
@@ -157,7 +156,7 @@ class Tokens(Value):
 
     @cached_property
     def digest(self) -> str:
-        """Of every row, in order."""
+        """The digest of every row, in order."""
         header = {"nodes": self.nodes, "gpus": self.gpus, "token_bytes": self.token_bytes}
         columns: dict[str, Array] = {
             "src_gpu": self.src_gpu,

@@ -116,7 +116,7 @@ class Traffic(Value):
         return src, dst, self.bytes[src, dst]
 
     def _pairs(self) -> Iterator[tuple[int, npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
-        """Of some rows at a time, the first, and (row from there, column) of the flows between
+        """Blocks of rows: the first row, and (row from there, column) of the flows between
         different nodes.
         """
         node = np.arange(len(self.bytes)) // self.gpus
@@ -274,7 +274,7 @@ def _is_numpys(path: str | os.PathLike[str]) -> bool:
 
 
 def _foreign_matrix(path: str | os.PathLike[str], nodes: int, gpus: int) -> Array:
-    """The matrix of a file that is not railopt's; its shape is the caller's to check."""
+    """The matrix of a file that is not railopt's; the caller checks its shape."""
     suffix, name = Path(path).suffix.lower(), printable(Path(path).name)
     if suffix == ".npz":
         return _only_array(path)

@@ -2,7 +2,7 @@
 
     uniform, permutation, incast, hot-node     the classic patterns
     zipf, dirichlet                            receivers of unequal popularity
-    sparse                                     a share of the pairs is silent
+    sparse                                     a share of the pairs is without bytes
     birkhoff                                   sparse, every GPU sends and receives the same
     moe                                        tokens x top-k x hidden bytes over experts placed on
                                                GPUs
@@ -167,7 +167,7 @@ def sparse(
     skew: float = 0.0,
     seed: int = 0,
 ) -> Traffic:
-    """As `zipf`, but a share `zeros` of the pairs, chosen at random, is silent."""
+    """As `zipf`, but a share `zeros` of the pairs, chosen at random, is without bytes."""
     matrix = zipf(fabric, mean=mean, skew=skew, seed=seed).bytes.copy()
     dice, share = Dice(seed, "sparse"), _share("zeros", zeros, 0, 1)
     for rows in row_blocks(*matrix.shape):
@@ -184,8 +184,9 @@ def rails_sparse(
     per_gpu: str | int = "64MiB",
     seed: int = 0,
 ) -> Traffic:
-    """A share `sparsity` of the pairs of GPUs is silent, and a GPU has `per_gpu` bytes on average
-    whatever that share is: it keeps one of R parts, of R GPUs, for itself and sends the others.
+    """A share `sparsity` of the pairs of GPUs is without bytes, and a GPU has `per_gpu` bytes on
+    average whatever that share is: it keeps one of R parts, of R GPUs, for itself and sends the
+    others.
 
     RailS reports sparse traffic and not its generator: that receivers' popularity falls as rank **
     -skew in random order and pairs vary by a factor from 0.5 to 1.5 (`sparse`) is ours.
@@ -209,9 +210,9 @@ def moe(
 ) -> Traffic:
     """An MoE dispatch: each GPU routes `tokens` tokens to `top_k` experts, `hidden` bytes each.
 
-    Experts (one per GPU by default) lie on the GPUs in order; their popularity falls as
-    rank ** -skew in a random order, and each source sees it through its own gamma noise (shape
-    `jitter`), as different text does.
+    Experts (one per GPU by default) lie on the GPUs in order.  Their popularity falls as rank **
+    -skew in a random order, and each source sees it through its own gamma noise (shape `jitter`),
+    as different text does.
     """
     count = _count(fabric)
     number = count if experts is None else experts
@@ -245,8 +246,8 @@ def birkhoff(
     """Every GPU sends and receives exactly `size`, what it keeps for itself included: a weighted
     sum of random permutations (Birkhoff, von Neumann), the form that rccl-tests' alltoallv has.
 
-    sparsity   the share of pairs that are silent: so many permutations are drawn that (1 - 1/n)^k
-               is about that, 4 n of them for 0
+    sparsity   the share of pairs without bytes: so many permutations are drawn that (1 - 1/n)^k is
+               about that, 4 n of them for 0
     spread     weights are spread^u with a uniform u: the largest is up to so many times the least
     """
     matrix = doubly_even(_count(fabric), parse_bytes(size), (sparsity, spread), seed)
@@ -400,8 +401,7 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
     text = os.fspath(text)
     if trace_file(text) is not None:
         raise InputError(
-            f"{quoted(text)} is a routing trace: railopt convert makes a file of traffic of it, "
-            f"railopt.moe.dispatches_from its dispatches"
+            f"{quoted(text)} is a routing trace: railopt convert makes a file of traffic of it"
         )
     if os.path.exists(text):
         return Traffic.read(text, fabric)

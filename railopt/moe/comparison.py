@@ -137,7 +137,7 @@ class PlacementReport:
 
     @property
     def optimum(self) -> Status | None:
-        """Of all layers together, where the planner says something of it."""
+        """The optimum's status over all layers, where the planner says something of it."""
         found = {known.status for known in self.placed.optima}
         for status in (Status.OPEN, Status.CLAIMED, Status.KNOWN):
             if status in found:
@@ -208,7 +208,7 @@ class _Planning(NamedTuple):
         sizes = (layers, self.trace.experts, model.nodes, model.gpus)
         return Placement.contiguous(*sizes, active), "home"
 
-    def shown(self, trial: Fold) -> list[int]:
+    def rows_seen(self, trial: Fold) -> list[int]:
         """The rows of a trial that are within the window."""
         steps = self.question.steps.window.checked().steps
         return list(trial.seen if steps is None else trial.seen[-steps:])
@@ -220,12 +220,12 @@ class _Planning(NamedTuple):
         if asked.planner == "contiguous" or (window.decay is None and trial.seen == trial.scored):
             # no step is looked at, or nothing is to be foreseen
             window = window._replace(decay=1.0)
-        shown = seen(self.trace.counts[self.shown(trial)], window)
+        seen_steps = seen(self.trace.counts[self.rows_seen(trial)], window)
         problem = PlacementProblem(
             self.model.weighing_moves(asked.before.move_weight).over(
-                shown.weight, serving=self.trace.records != TRAINING
+                seen_steps.weight, serving=self.trace.records != TRAINING
             ),
-            shown.counts,
+            seen_steps.counts,
             self.replicas,
             self.room,
             asked.room.groups,
@@ -238,10 +238,10 @@ class _Planning(NamedTuple):
         )
         if asked.planner == "replicate":
             naming = asked.naming
-            made = aimed(problem, naming.aim, self.links, naming.rail_policy, shown.weight)
+            made = aimed(problem, naming.aim, self.links, naming.rail_policy, seen_steps.weight)
         else:
             made = place(problem, asked.planner)
-        return made.over(shown.weight), shown
+        return made.over(seen_steps.weight), seen_steps
 
     @property
     def room(self) -> int | None:
@@ -266,7 +266,7 @@ class _Planning(NamedTuple):
 
     def eplb(self, trial: Fold, replicas: int) -> Int32s:
         """Plain EPLB on the sum of the same steps."""
-        load = self.trace.load[self.shown(trial)].sum(axis=0)
+        load = self.trace.load[self.rows_seen(trial)].sum(axis=0)
         nodes = self.model.nodes if self.on == self.model.devices else 1
         return eplb(load, replicas, self.question.room.groups, nodes, self.on)
 
@@ -286,18 +286,18 @@ def compare(
     sized = dimensions(trace, question.job.model)
     planning = _planning(trace, fabric, question, sized)
     made = question.steps.folds(trace)
-    scores, placed, shown = _scores(planning, made, tell)
+    scores, placed, seen_steps = _scores(planning, made, tell)
     last, judged = made[-1], placed.placement
     every = range(len(trace.iterations))
     if question.steps.only is None and last.seen != every and not placed.interrupted:
         tell("the plan on all steps")
         last = Fold(every, last.scored)
-        placed, shown = planning.planned(last)
+        placed, seen_steps = planning.planned(last)
     tell("the links")
     common: dict[str, Any] = {"row": last.scored[-1], "previous": question.before.placement}
     (start, first), rule = planning.before, question.token_rule
     model, links = planning.model, planning.links
-    loads = shown.counts.sum(axis=1)
+    loads = seen_steps.counts.sum(axis=1)
     return PlacementReport(
         question,
         sized.name,
@@ -305,8 +305,8 @@ def compare(
         _assumed_slots(planning),
         StepsUsed(
             trace.records,
-            trace.iterations[planning.shown(last)].tolist(),
-            shown.decay,
+            trace.iterations[planning.rows_seen(last)].tolist(),
+            seen_steps.decay,
             [int(trace.iterations[row]) for trial in made for row in trial.scored],
             made[0].seen != made[0].scored,
             len(made),
@@ -401,14 +401,14 @@ def _planning(
 def _scores(
     planning: _Planning, made: list[Fold], tell: Callable[[str], None]
 ) -> tuple[dict[str, Score], Placed, SeenSteps]:
-    """Of "before", "eplb" and "after", the steps of all trials one after the other; and the last
-    plan.
+    """The scores of "before", "eplb" and "after", the steps of all trials one after the other; and
+    the last plan.
     """
     ratios: dict[str, list[Floats]] = {"before": [], "eplb": [], "after": []}
     active = planning.question.active
     for number, trial in enumerate(made):
         tell(f"plan {number + 1} of {len(made)} that are scored")
-        placed, shown = planning.planned(trial)
+        placed, seen_steps = planning.planned(trial)
         placement = placed.placement
         counts = planning.trace.counts[trial.scored.start : trial.scored.stop]
         plain = planning.eplb(trial, planning.slots(placement))
@@ -418,4 +418,8 @@ def _scores(
             ("after", scored(counts, placement, planning.question.token_rule, active)),
         ):
             ratios[name].append(score.ratio)
-    return {name: Score(np.concatenate(ratio)) for name, ratio in ratios.items()}, placed, shown
+    return (
+        {name: Score(np.concatenate(ratio)) for name, ratio in ratios.items()},
+        placed,
+        seen_steps,
+    )

@@ -85,13 +85,13 @@ class Demand:
 
     @classmethod
     def of(cls, fabric: Fabric, counts: Ints, slots_per_gpu: int, token_bytes: int) -> Demand:
-        """From counts int [source GPU, expert], one rank per GPU: any placement in the slots."""
+        """Demand of counts int [source GPU, expert], one rank per GPU; any placement is allowed."""
         tokens = counts.reshape(fabric.nodes, fabric.gpus, -1).sum(axis=1, dtype=np.int64)
         slots = np.full(fabric.nodes, fabric.gpus * slots_per_gpu, np.int64)
         return cls(tokens, slots, fabric.tx.sum(axis=1), fabric.rx.sum(axis=1), token_bytes)
 
     def holding(self, holds: Bools, free: Ints) -> Demand:
-        """With copies bool [GPU, expert] that stay, and slots int [GPU] free beside them."""
+        """The same where copies bool [GPU, expert] stay, with free slots int [GPU] beside them."""
         nodes, experts = self.tokens.shape
         there = np.asarray(holds.reshape(nodes, -1, experts).any(axis=1))
         return replace(self, holds=there, slots=free.reshape(nodes, -1).sum(axis=1))

@@ -7,9 +7,9 @@ iteration as mechanisms are added one by one, each beside what no method of its 
     split      copies and tokens anew for every micro-batch, by its own counts
     experts    experts instead of tokens between the nodes of a domain (HybridEP)
 
-Every time is simulated, the node inside, on steps that no plan saw; choices (a domain's size, which
-copy a token goes to, whether a mechanism that loses is left out of what follows) are made on the
-last step that plans see.
+Every time is simulated, the node inside, on steps that no plan saw.  Choices (a domain's size,
+which copy a token goes to, whether a mechanism that loses is left out of what follows) are made on
+the last step that plans see.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.moe.aim import rail_plan
 from railopt.moe.assess import dimensions, usual_chunk
+from railopt.moe.found_placement import FoundPlacement, find_placement
 from railopt.moe.iteration.timeline import timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.joint import MOST_CELLS, Demand, NodePrices, Relaxed
@@ -42,7 +43,6 @@ from railopt.moe.presets import Preset
 from railopt.moe.routing.dispatch import flows
 from railopt.moe.routing.trace import TRAINING, Trace
 from railopt.moe.routing.window import WHOLE, seen
-from railopt.moe.together import FoundPlacement, found_together
 from railopt.schedule.synthesis import synthesise
 from railopt.schedule.value import require_two_levels
 from railopt.sim.assumptions import ROCE_INCAST, Assumptions
@@ -196,7 +196,7 @@ class LayerBound(NamedTuple):
     prices: NodePrices
 
     def certificates(self) -> dict[str, Certificate]:
-        """Of the dispatch and of the combine."""
+        """The certificates of the dispatch and of the combine."""
         ways = {"dispatch": self.demand, "combine": self.demand.back}
         return {way: demand.certificate(self.prices) for way, demand in ways.items()}
 
@@ -242,7 +242,7 @@ class Weighed:
         return pairs
 
     def certificates(self) -> dict[str, Certificate]:
-        """Of every bound, layer, step and direction, by the name of a file."""
+        """The certificates of every bound, layer, step and direction, by the name of a file."""
         return {
             f"{name}-{each.iteration}-{each.layer}-{way}.json": certificate
             for name, bounds in self.witness.items()
@@ -339,7 +339,7 @@ class _Weighing:
         return kept, np.maximum(self.slots - kept.sum(axis=1), 0)
 
     def demands(self, way: _Way | None, layer: int, scored: list[int]) -> list[Demand]:
-        """Of each scored step: with the copies of a way, or any placement in the slots."""
+        """Demands of the scored steps: with the copies of a way, or any placement in the slots."""
         counts = [self.trace.counts[row, layer].astype(np.int64) for row in scored]
         size = self.sized.token_bytes()
         any_placement = [Demand.of(self.fabric, each, self.slots, size) for each in counts]
@@ -662,7 +662,7 @@ class _Bounds:
             relaxed = _relaxed(demands)
             total += self._add(ANY_PLACEMENT, layer, demands, [each.prices for each in relaxed])
             for demand, near in zip(demands, relaxed, strict=True):
-                placed = found_together(demand, near.held)
+                placed = find_placement(demand, near.held)
                 found += placed.both_ways(demand)
                 apart.append((demand, near.prices, placed))
         places = zip(apart, self.witness[ANY_PLACEMENT], strict=True)

@@ -20,7 +20,7 @@ from railopt.policies.equitable_colouring import equitable
 from railopt.policies.excess import even_excess
 from railopt.policies.fixed import hashed, own_nic, pxn, random, rotate, round_robin
 from railopt.policies.longest_first import lpt, lpt_dealt, lpt_global, lpt_local
-from railopt.policies.spilling import SCALE_UP, spill
+from railopt.policies.spilling import check_scale_up, spill
 
 __all__ = ["KNOWN", "POLICIES", "Policy", "plan", "policy_code", "policy_named", "policy_names"]
 
@@ -100,8 +100,7 @@ def plan(
     elif chunk is not None:
         raise InputError(f"chunk = {chunk!r} with chunks that are cut already: leave it out")
     chosen = policy_named(policy) if isinstance(policy, str) else _function(policy)
-    if scale_up not in SCALE_UP:
-        raise InputError(f"scale_up {scale_up!r}: expected {' or '.join(SCALE_UP)}")
+    check_scale_up(scale_up)
     options: dict[str, object] = {"scale_up": scale_up} if chosen is spill else {}
     if seed is not None:
         if not outside.takes_seed(chosen):
@@ -110,8 +109,17 @@ def plan(
     return chosen(fabric, chunks, **options)
 
 
+def policy_of(plan: Plan) -> str:
+    """By which policy a plan is made again: its own, or LPT where that is none of railopt's.  A
+    name in a file never imports code.
+    """
+    return plan.policy if plan.policy in POLICIES else "lpt"
+
+
 def _function(policy: Policy) -> Policy:
     if policy in POLICIES.values():
         return policy
     module = getattr(policy, "__module__", None) or type(policy).__module__
-    return outside.watched(policy, f"{module}:{getattr(policy, '__qualname__', repr(policy))}")
+    return outside.checked_policy(
+        policy, f"{module}:{getattr(policy, '__qualname__', repr(policy))}"
+    )

@@ -117,9 +117,9 @@ def costs(fabric: Fabric) -> Costs:
     """The costs of all nodes of a fabric: scale / rate.
 
     The scale is the rates' least common multiple, so that costs are exact, where the slowest NIC's
-    cost then is at most `MAX_COST`; else it is such that the slowest NIC's is `MAX_COST`, or more
-    where the fastest one's would be below `MIN_COST`, and costs are rounded to the nearest.  A NIC
-    that is more than `SLOWEST` times as slow as the fastest counts as that slow.
+    cost then is at most `MAX_COST`.  Else the slowest NIC's cost is `MAX_COST`, or more where the
+    fastest one's would be below `MIN_COST`, and costs are rounded to the nearest.  A NIC that is
+    more than `SLOWEST` times as slow as the fastest counts as that slow.
     """
     if fabric.is_uniform:
         ones = np.ones(fabric.tx.shape, np.int64)

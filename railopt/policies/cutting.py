@@ -40,7 +40,7 @@ def cut_rows(
     row: Array, first: int, caps: Array, joined: Array, most: int, cut: Cut
 ) -> tuple[int, int, int]:
     """Cut the flows `row` [senders * gpus, nodes * gpus], bytes from the GPUs of nodes `first` and
-    following, into chunks of at most `caps` [senders], into `cut` as far as it reaches; `joined`
+    following, into chunks of at most `caps` [senders], into `cut` as far as it reaches.  `joined`
     [senders, nodes] says who can send to whom.
 
     Returns how many chunks there are, or -1 where that is more than `most`; bytes of the largest;

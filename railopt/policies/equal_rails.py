@@ -259,8 +259,8 @@ def lpt_local(chunks: Columns, rows: Ints, spread: Spread, rail: Array) -> None:
     """Each sender's chunks `rows`, largest first, to the rail with the fewest bytes, where those
     for the same receiver count `weight` times more.
 
-    Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not gang up on
-    one rail.  There is a row, and `pairs_fit` holds.
+    Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not all choose
+    the same rail.  There is a row, and `pairs_fit` holds.
     """
     nodes = max(spread.senders, spread.receivers)
     layout = WordLayout.of(chunks, nodes, ends=1, grouped=True)

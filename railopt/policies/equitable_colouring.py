@@ -11,11 +11,10 @@ any sizes):
     any sizes      max - min over the rails of any node, either side, is at most the largest chunk,
                    whatever M
 
-Of each (sender, receiver), N chunks of the largest size at a time go one to each rail without
-colouring, so that the cost for equal chunks is O(M^2 N) after one pass over them; where M^2 N is
-far above the number of chunks, what is left of them is coloured one by one.
-de Werra, "Equitable colorations of graphs" (1971); the blocks of sorted chunks carry it to unequal
-sizes.
+N chunks of the largest size of each (sender, receiver) at a time go one to each rail without
+colouring, so that the cost for equal chunks is O(M^2 N) after one pass over them.  Where M^2 N is
+far above the number of chunks, what is left of them is coloured one by one.  de Werra, "Equitable
+colorations of graphs" (1971); the blocks of sorted chunks carry it to unequal sizes.
 """
 
 from __future__ import annotations

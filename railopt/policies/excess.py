@@ -4,7 +4,7 @@ For each destination every rail should carry its share of what the node sends th
 where NICs are alike).  What a GPU has beyond the share of its own NIC is its excess: that much goes
 to rails that have less, and nothing else is moved.  Where traffic divides, every NIC of every node
 then sends and receives evenly (theorem T1: even to each destination is optimal on both sides), and
-no smaller staging evens a destination out; where it does not divide, a rail is off by about half a
+no smaller staging evens a destination out.  Where it does not divide, a rail is off by about half a
 chunk per destination.
 """
 
@@ -64,13 +64,13 @@ class Near(NamedTuple):
 
 
 def near_lists(near: Array) -> Near:
-    """From bool [gpus, rails]."""
+    """The near rails of each GPU, from bool [gpus, rails]."""
     first = np.concatenate([[0], np.cumsum(near.sum(axis=1))])
     return Near(np.nonzero(near)[1].astype(np.int64), first.astype(np.int64))
 
 
 def _shares(tx: Array, rx: Array) -> Shares:
-    """From rates in bytes per second."""
+    """The shares of rates in bytes per second."""
     shift = max(0, int(max(tx.max(), rx.max())).bit_length() - LARGEST.bit_length())
     return Shares(*(np.where(rate > 0, np.maximum(rate >> shift, 1), 0) for rate in (tx, rx)))
 

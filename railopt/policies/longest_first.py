@@ -115,7 +115,8 @@ class Senders:
         turn, _ = rounds.ranks(pairs[0][rows], pairs[1])
         apart = chunks.dst[rows] - chunks.src[rows] - self.costs.first - 1
         start, downwards = np.divmod(apart % nodes, 2)
-        start = start * rails // (nodes // 2)
+        many = nodes > 2 * rails  # then neighbouring receivers get rails of their own
+        start = 2 * start % rails if many else start * rails // (nodes // 2)
         rail[:] = -1
         rail[rows] = np.where(downwards, start - 1 - turn, start + turn) % rails
         words, every = by_size.largest_first(chunks.size), np.arange(len(chunks.size))

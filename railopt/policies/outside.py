@@ -24,13 +24,13 @@ from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 
-__all__ = ["code_of", "loaded", "look_in", "takes_seed", "watched"]
+__all__ = ["checked_policy", "code_of", "loaded", "look_in", "takes_seed"]
 
 Policy = Callable[..., Plan]
 
 
 def loaded(text: str) -> Policy:
-    """The policy that `module:function` names, watched."""
+    """The policy that `module:function` names, its results checked."""
     where, _, name = text.partition(":")
     module = _module(where, text)
     function = getattr(module, name, None)
@@ -39,7 +39,7 @@ def loaded(text: str) -> Policy:
         raise InputError(
             f"policy {text!r}: {where} has no function {name!r}{did_you_mean(name, functions)}"
         )
-    return watched(function, text)
+    return checked_policy(function, text)
 
 
 def look_in(folder: str) -> None:
@@ -68,7 +68,7 @@ def _module(where: str, text: str) -> ModuleType:
         ) from error
 
 
-def watched(function: Callable[..., Any], text: str) -> Policy:
+def checked_policy(function: Callable[..., Any], text: str) -> Policy:
     """The function as a policy by the name `text`: what it raises and returns is checked, and its
     plans carry that name.
     """

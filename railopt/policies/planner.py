@@ -3,9 +3,9 @@ it keeps.
 
 MoE traffic changes with every layer and iteration.  The policies `NODE_POLICIES` need nothing but
 the node's own row, and `Planner` cuts that row into chunks and puts them on rails in a few tens of
-microseconds; `spill` takes the whole matrix, which
-every rank has after the exchange of counts.  The result is that of `railopt.plan` on the whole
-matrix, restricted to the node's chunks, except with `fast`.
+microseconds.  `spill` takes the whole matrix, which every rank has after the exchange of counts.
+The result is that of `railopt.plan` on the whole matrix, restricted to the node's chunks, except
+with `fast`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from railopt.policies.spilling import FastSpill, spill
 
 __all__ = ["NODE_POLICIES", "NodePlan", "Planner", "planned_by"]
 
-_MAX_CAP = 2**31
+MAX_CAP = 2**31
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
 _FIRST_ROOM = 4096
 
@@ -145,8 +145,8 @@ class Planner:
             raise InputError(f"fast: expected {_WHOLE} of all nodes, found {policy} of {node}")
         self.fabric, self.node, self.policy = fabric, node, policy
         self.cap = parse_bytes(cap)
-        if self.cap >= _MAX_CAP:
-            raise InputError(f"chunks of {self.cap} bytes: a Planner cuts below {_MAX_CAP} bytes")
+        if self.cap >= MAX_CAP:
+            raise InputError(f"chunks of {self.cap} bytes: a Planner cuts below {MAX_CAP} bytes")
         ranks = fabric.nodes * fabric.gpus
         self._caps = np.full(fabric.nodes if node is None else 1, self.cap, np.int64)
         self._shape = (ranks if policy == _WHOLE or node is None else fabric.gpus, ranks)

@@ -6,8 +6,8 @@ the rail of least moves + prices, at its sender and its receiver; each time one 
 
     moved bytes + sum over NICs of the price's integral over the load
 
-falls.  Windows get narrower from level to level: wide ones find the way round a full NIC in one
-round, narrow ones leave times within a few parts in 10,000 of the one to be kept, at prices close
+falls.  Windows get narrower from level to level.  Wide ones find the way round a full NIC in one
+round.  Narrow ones leave times within a few parts in 10,000 of the one to be kept, at prices close
 to the dual ones of "least moved bytes in that time".  Whole numbers throughout.
 """
 
@@ -67,7 +67,7 @@ class Hosts(NamedTuple):
 
 
 def hosts_of(near: Array) -> Hosts:
-    """From bool [gpus, rails]."""
+    """The GPUs near each rail, from bool [gpus, rails]."""
     first = np.concatenate([[0], np.cumsum(near.sum(axis=0))])
     return Hosts(np.nonzero(near.T)[1].astype(np.uint64), first.astype(np.uint64))
 
@@ -386,8 +386,8 @@ def _change_places(state: SwapState, c: int, d: int) -> None:
 
 @kernel(element_s=PASSES_S / 10)  # since `LOOKS` ends it
 def _exchange(state: SwapState, some: Array, full: int, kept: int, sends: bool) -> bool:
-    """Make rail `full` of the node that sends (or receives) the units `some` less busy: one of them
-    goes to a rail with room, or changes places with a smaller one there, at the fewest further
+    """Make rail `full` of the node that sends (or receives) the units `some` less busy.  One of
+    them goes to a rail with room, or changes places with a smaller one there, at the fewest further
     moves that `LOOKS` looks find.  No other NIC is busy for longer than `kept` after that.
     """
     grade, size, rail = state.units.grade, state.units.size, state.rail

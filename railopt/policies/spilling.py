@@ -41,8 +41,7 @@ def spill(fabric: Fabric, chunks: Chunks, *, scale_up: str = "beside") -> Plan:
                so that where scale-up is slow fewer bytes are moved than NICs alone would want
     """
     check_alive(fabric, chunks)
-    if scale_up not in SCALE_UP:
-        raise InputError(f"scale_up {scale_up!r}: expected {' or '.join(SCALE_UP)}")
+    check_scale_up(scale_up)
     rail = np.empty(len(chunks.size), np.int16)
     if len(rail):
         begun = units_and_costs(fabric, chunks, rail)
@@ -51,6 +50,12 @@ def spill(fabric: Fabric, chunks: Chunks, *, scale_up: str = "beside") -> Plan:
         if scale_up == "in-time":
             rail = _in_time(fabric, chunks, begun, (start, rail))
     return make_plan(fabric, chunks, rail, "spill")
+
+
+def check_scale_up(scale_up: str) -> None:
+    """Refuse a word that is none of SCALE_UP."""
+    if scale_up not in SCALE_UP:
+        raise InputError(f"scale_up {scale_up!r}: expected {' or '.join(SCALE_UP)}")
 
 
 class FastSpill:

@@ -84,8 +84,8 @@ def lpt_local(
     counts `weight` times more there; `words` sorts the chunks `rows`, whose `pairs` are numbered.
     A chunk whose `rail` is not -1 stays there.
 
-    Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not gang up on
-    one rail.
+    Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not all choose
+    the same rail.
     """
     src, dst, size = chunks.src, chunks.dst, chunks.size
     tx, rx = costs.tx, costs.rx

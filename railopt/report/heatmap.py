@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Floats, Ints
+from railopt.model.fabric import SIDES
 from railopt.report.style import PAGE, blank, grid_of, printed, wrapped_name, wrapped_title
 from railopt.sweep.results import Row
 from railopt.sweep.spec import fabric_of
 
-SIDES = ("send", "recv")
 LIMIT = 2
 """Where the colours end: a NIC at so many times the bound is as dark as any that is slower."""
 MAX_TICKS = 5  # of an axis

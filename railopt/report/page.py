@@ -30,7 +30,7 @@ from railopt.report.style import WIDTHS
 from railopt.report.swept import of_column, order, parameters, swept, without
 from railopt.report.verdict import asked, names, verdict
 from railopt.report.waterfall import worth_figure
-from railopt.sweep.results import Results, Row
+from railopt.sweep.results import LARGEST, Results, Row
 from railopt.symbolic.registry import Theorem
 
 COMPARED = {"comparison": "paper_text", "own": "expected_text"}
@@ -152,9 +152,6 @@ def _percent(distance: Any) -> str:
 
 
 # ---------------------------------------------------------------- parts
-LARGEST = 10**300  # what a float shows; beyond it a number is a text
-
-
 def _cell(value: Any) -> str:
     """A table cell: exact fractions and floats keep their full value in data-value, so that sorting
     and tests see it.

@@ -57,7 +57,7 @@ def newest(rows: Sequence[Row]) -> list[Row]:
     """
     ordered = [(problem(row), row) for row in sorted(rows, key=lambda row: row["started"])]
     kept = {(of, row["instance"]["policy"]): row for of, row in ordered}
-    best: dict[str, tuple[bool, Fraction]] = {}  # a solver's word is worth less than any bound
+    best: dict[str, tuple[bool, Fraction]] = {}  # any checked bound precedes a solver's claim
     for of, row in ordered:
         known = row["optimum"] != "claimed", Fraction(row["bound"])
         best[of] = max(best.get(of, known), known)

@@ -18,7 +18,7 @@ FORMATS: dict[str, dict[str, None] | None] = {
     ".pdf": {"CreationDate": None},
     ".png": None,
 }
-DOTS = 300  # an inch of a PNG
+DOTS = 300  # per inch of a PNG
 
 
 def figure_format(path: str | os.PathLike[str], also: str = "") -> str:

@@ -24,7 +24,7 @@ WIDTHS = {"column": 3.33, "page": PAGE}
 """Inches of a column and of the whole width of a two-column page."""
 NARROWEST, WIDEST = 2, 40
 LEAST_GAP = 0.01  # %, where an axis of gaps becomes linear at the latest
-CHARACTERS = 13  # of a title, an inch
+CHARACTERS = 13  # of a title, per inch
 HANDLE = 6  # characters that a legend's handle and the space beside it take
 INK = "#010203"
 """Text, axes and grid: the report's page replaces it by its text colour, so figures follow the

@@ -9,9 +9,7 @@ from typing import Any
 
 from railopt.moe.weigh import Weighed
 from railopt.report.captioned import Figure
-from railopt.report.style import PAGE, blank, legend_above, printed
-
-CHARACTERS = 13  # of a title, per inch
+from railopt.report.style import CHARACTERS, PAGE, blank, legend_above, printed
 
 
 @printed

@@ -20,7 +20,7 @@ from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.policies import plan as make_plan
-from railopt.runtime.senders.replan import policy_of
+from railopt.policies import policy_of
 from railopt.runtime.senders.report import LinkReport, Report
 
 MODES = {
@@ -47,7 +47,7 @@ class Adapter:
     so a single bad run lowers nothing. `fabric` has whole 32nds of the nominal rates. A NIC's rate
     in it changes from its second run on, when the average is more than a tenth away from it, and a
     NIC without a living link is dead. A slow NIC that does what it should for 8 runs is offered a
-    step or a ninth more, and at once again if it takes that; if not, the next offer waits twice as
+    step or a ninth more, and at once again if it takes that.  If not, the next offer waits twice as
     long, up to 64 runs. All is a function of the reports, so ranks that learn from the same reports
     have the same fabric.
     """

@@ -1,7 +1,7 @@
 """Timing plans on a sender, in the columns of nccl-tests.
 
 size(B) is what nccl-tests calls the size of an all-to-all: a rank's whole buffer, of which 1/n
-stays at home. So the node with the most to send or receive moves size * (n - 1) / n over its NICs,
+stays at home. So the node with the most to send or receive moves size * (n - 1) / n over its NICs.
 algbw = size / time, and busbw = algbw * (n - 1) / n is what those NICs did together.
 """
 

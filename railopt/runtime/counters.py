@@ -126,9 +126,9 @@ def counted_between(
     naming: Naming | None = None,
     usual: Naming | None = None,
 ) -> Counted:
-    """Of two readings of `shape` (nodes, rails), of ports without it as many as there are; hosts
-    and devices of ports in the order of `naming`, or of `usual` where they have these names, or of
-    the numbers in their names.
+    """What was counted between two readings of `shape` (nodes, rails); ports without it are as many
+    as there are.  Hosts and devices of ports are in the order of `naming`, or of `usual` where they
+    have these names, or of the numbers in their names.
     Metrics need none before: without it, and where other processes wrote it, all that they counted
     is taken.
     """

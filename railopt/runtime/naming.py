@@ -32,8 +32,8 @@ class Place(NamedTuple):
 
 
 def hosts_from(text: str) -> tuple[str, ...]:
-    """The nodes in order: `gpu01,gpu02` or `gpu[01-08]`, or a file with a host a line, of which the
-    first word counts and what follows a `#` does not.
+    """The nodes in order: `gpu01,gpu02` or `gpu[01-08]`, or a file with one host per line, of which
+    the first word counts and what follows a `#` does not.
     """
     names = _hosts_of_file(text) if os.path.isfile(text) else expand_hosts(text)
     if not names:
@@ -53,7 +53,7 @@ def _hosts_of_file(path: str) -> list[str]:
 
 
 def once(names: Sequence[str], what: str) -> tuple[str, ...]:
-    """The names, each of which stands there once."""
+    """The names, refused if one repeats."""
     seen = set[str]()
     for name in names:
         if name in seen:
@@ -88,7 +88,7 @@ class Naming(NamedTuple):
         return self._replace(devices=self.devices or found)
 
     def places(self, names: Sequence[str]) -> list[Place]:
-        """Of names such as `gpu01-mlx5_0` or `gpu01_mlx5_0_tx`, with a host of `hosts` in front."""
+        """Places of names such as `gpu01-mlx5_0` or `gpu01_mlx5_0_tx`, a host of `hosts` first."""
         found = [self._parsed(name) for name in names]
         devices = self.completed(names).devices
         if len(devices) > MAX_RAILS:

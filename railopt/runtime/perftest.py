@@ -23,7 +23,7 @@ import numpy as np
 from railopt.base.arrays import Ints
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.base.units import parse_number, parse_rate, quoted
-from railopt.model.fabric import MAX_NICS, Fabric
+from railopt.model.fabric import MAX_NICS, SIDES, Fabric
 from railopt.runtime.naming import SIDE_NAMES, Naming, Place
 
 _PAIR = re.compile(r'"?(MsgSize|BW_average|MsgRate)"?\s*:\s*"?([0-9.eE+-]+)"?')
@@ -39,7 +39,6 @@ _SUFFIX = re.compile(r"\.(?:json|txt|log|out)\Z", re.IGNORECASE)
 MAX_REPORT = 1 << 20
 MAX_NUMBER = Fraction(10**15)
 _UNITS = (Fraction(2**20), Fraction(10**9, 8))  # MB/s, Gb/s
-SIDES = ("send", "recv")
 CALM_STEPS = ("1%", "2%", "5%")
 
 

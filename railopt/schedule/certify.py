@@ -1,9 +1,9 @@
 """t_opt = L / (m B2), certified: a line that no schedule can beat, and the even split that attains
 it.
 
-The traffic is taken as divisible, as FAST does: every transfer spread evenly over the rails loads
-the busiest server's NICs for exactly L / (m B2), and the prices of the certificate (1 for the NICs
-of that server, 0 elsewhere) show that nothing is faster.  By Birkhoff's theorem the same time is
+The traffic is taken as divisible, as FAST does.  Every transfer spread evenly over the rails loads
+the busiest server's NICs for exactly L / (m B2).  The prices of the certificate (1 for the NICs of
+that server, 0 elsewhere) show that nothing is faster.  By Birkhoff's theorem the same time is
 enough with one peer at a time.
 
 The stages of a schedule have a certificate of their own (`staged`): that every byte is in one of
@@ -28,7 +28,7 @@ def certificate(schedule: Schedule) -> Certificate:
     """The optimal time of the schedule's traffic as a fluid problem, value and bound alike;
     `check()` proves it.
     """
-    _require_alike(schedule)
+    _require_equal_nics(schedule)
     fabric, bound = schedule.fabric, schedule.bound
     demand = schedule.traffic.node_matrix
     prices = {side: np.zeros((fabric.nodes, fabric.rails), np.int64) for side in ("send", "recv")}
@@ -55,7 +55,7 @@ def staged(schedule: Schedule) -> Certificate:
     """The stages themselves: their total in bytes, and the row or column that no stages beat."""
     if not KINDS[schedule.kind].barriers:
         raise InputError(f"a schedule of kind {schedule.kind} has no stages to certify")
-    _require_alike(schedule)
+    _require_equal_nics(schedule)
     demand, bound = schedule.traffic.node_matrix, schedule.bound
     stages = [
         [[i, peer[i], sent[i]] for i in np.flatnonzero(sent).tolist()]
@@ -71,7 +71,7 @@ def staged(schedule: Schedule) -> Certificate:
     )
 
 
-def _require_alike(schedule: Schedule) -> None:
+def _require_equal_nics(schedule: Schedule) -> None:
     """Both certificates count bytes, which take as long on any rail where NICs are alike."""
     if not schedule.fabric.is_uniform:
         raise InputError(

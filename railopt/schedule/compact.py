@@ -219,7 +219,8 @@ def _in_slots(left: Array, slot: int) -> Array:
 
 
 def compact_asking(matrix: Array, spare: int, go_on: GoOn) -> tuple[Array, Array]:
-    """`compact`, but after every second or so of the search `go_on` is asked, and Ctrl-C heard.
+    """`compact`, but after every second or so of the search `go_on` is asked, and Ctrl-C
+    handled.
     Once it says no, what is left is sent as `shifted` sends it, and the total may be longer.
 
     `matrix` is overwritten.

@@ -1,7 +1,7 @@
 """Perfect matchings on bit rows: what every decomposition into stages calls for each of its stages.
 
 A bipartite graph of n rows and n columns is int64 [n, words(n)], column j being bit `j % BITS` of
-word `j // BITS` of its row.  63 bits a word keep every word non-negative, so that the same code
+word `j // BITS` of its row.  63 bits per word keep every word non-negative, so that the same code
 runs compiled and as plain Python.
 """
 

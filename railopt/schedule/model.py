@@ -32,7 +32,6 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
@@ -58,11 +57,8 @@ class LinkTimes:
 
     @classmethod
     def of(cls, fabric: Fabric, startup_us: float = 0.7) -> LinkTimes:
-        """At the rates of a fabric: its fastest NIC and its scale-up."""
-        top = int(max(fabric.tx.max(), fabric.rx.max()))
-        if not top:
-            raise InputError("every NIC is dead: nothing can be sent")
-        return cls(startup_us, 1e12 / top, beta_in=1e12 / fabric.scaleup)
+        """The times at the rates of a fabric: its fastest NIC and its scale-up."""
+        return cls(startup_us, 1e12 / fabric.living_rates[-1], beta_in=1e12 / fabric.scaleup)
 
 
 LINKS = {"h100-400g": LinkTimes(), "mi300x-100g": LinkTimes(0.7, 84.0, 0.1, 5.0)}
@@ -151,7 +147,7 @@ def _transfer(pieces: Pieces, p: int, m: int, given: Array, passed: Array) -> in
 
 @part
 def _add(sums: Array, moves: Array) -> None:
-    """Both [m, m]."""
+    """Add `moves` to `sums`, both [m, m]."""
     for g in range(len(sums)):
         for h in range(len(sums)):
             sums[g, h] += moves[g, h]
@@ -209,9 +205,9 @@ def inside(schedule: Schedule, links: LinkTimes) -> InsideTimes:
 
 
 def least(schedule: Schedule, links: LinkTimes = LINKS["h100-400g"]) -> float:
-    """What no schedule of this kind's rule beats in the model, microseconds: the start-ups of the
-    server with the most peers beside what NICs need, or what a GPU's own NICs and its scale-up port
-    need for what it sends or receives.
+    """What no schedule of this kind's rule beats in the model, microseconds.  It is the start-ups
+    of the server with the most peers beside what NICs need, or what a GPU's own NICs and its
+    scale-up port need for what it sends or receives.
     """
     fabric, matrix = schedule.fabric, schedule.traffic.node_matrix
     per_us = float(pair_rates(fabric).width) / links.beta_out  # MB between the fastest servers

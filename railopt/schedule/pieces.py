@@ -1,16 +1,16 @@
 """Stages between servers -> pieces between GPUs: which bytes move inside servers, on which rail.
 
 A tile is the m x m traffic from the GPUs of server i to those of server j; GPU r owns NIC r, or as
-many NICs in turn as there are per GPU.  A
-piece is a run of bytes of one flow (source GPU -> target GPU) on one rail in one stage: it moves
-over scale-up to GPU `rail` of its own server where it is not there already (balance), over the rail
-to the same index (peer rule), and over scale-up to its target (redistribution).
+many NICs in turn as there are per GPU.  A piece is a run of bytes of one flow (source GPU -> target
+GPU) on one rail in one stage.  It moves over scale-up to GPU `rail` of its own server where it is
+not there already (balance), over the rail to the same index (peer rule), and over scale-up to its
+target (redistribution).
 
 Balance: each rail carries an equal share of the tile (they differ by at most one byte; which rail
-is ahead turns with i + j); where NICs differ, a share of each transfer by the slower of its two.  A
-GPU keeps its own bytes up to the share; GPUs with more give their
-last bytes to those with less.  A rail sends its own bytes first, so that what it is given may still
-be on its way while it starts.
+is ahead turns with i + j).  Where NICs differ, it carries a share of each transfer by the slower of
+its two.  A GPU keeps its own bytes up to the share; GPUs with more give their last bytes to those
+with less.  A rail sends its own bytes first, so that what it is given may still be on its way while
+it starts.
 
 Order within a rail: GPU g sends to g, g + 1, g + 2, ... in turn, so that at any moment the rails of
 a tile hold bytes for different targets and the redistribution of a stage is close to a permutation.

@@ -1,7 +1,7 @@
 """How fast two servers can exchange bytes over NICs that differ, are slow or are dead.
 
 A transfer from server i to server j uses every rail that is alive at both, each in proportion to
-the slower of its two NICs, so that all rails end together: its rate is the sum of those.  What it
+the slower of its two NICs, so that all rails end together.  Its rate is the sum of those.  What it
 takes is counted in *equal bytes*: what the fastest pair of servers would exchange meanwhile.
 """
 
@@ -24,7 +24,7 @@ MOST = 1 << 20  # numerators, denominators and weights: products with bytes stay
 
 
 class PairRates(NamedTuple):
-    """Of the pairs of servers of a fabric.
+    """The rates of the pairs of servers of a fabric.
 
     fastest   bytes per second of the fastest pair
     width     that over the rate of the fastest NIC: how many NICs it is worth

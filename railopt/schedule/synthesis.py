@@ -21,7 +21,7 @@ PART = 50
 DEFAULT_EPS = Fraction(1, PART)
 FEW = 3  # servers up to which stages that add up to exactly L are hardly more of them
 DEFAULT_STARTUP = 1 << 18
-MANY = 256  # servers whose stages take so long that Ctrl-C and a limit have to be heard meanwhile
+MANY = 256  # servers whose stages take so long that Ctrl-C and a limit are handled meanwhile
 
 
 def synthesise(
@@ -114,7 +114,7 @@ def _always(share: float) -> bool:
 
 def _least(startup: str | int | None, fabric: Fabric) -> int:
     """The bytes of the shortest part of a stage.  A further part costs a start-up and hides what
-    scale-up moves of it, so it has to be longer than `startup` by as much as scale-up is faster
+    scale-up moves of it.  So it has to be longer than `startup` by as much as scale-up is faster
     than a NIC; where servers have one GPU there is nothing to hide.  0 for no start-up at all.
     """
     if fabric.gpus == 1:

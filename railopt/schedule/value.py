@@ -53,7 +53,7 @@ class Schedule(Value):
     kind   a name of KINDS
     order  how the stages were ordered by length
 
-    GPU r of every server owns NIC r; each transfer is split over the rails, evenly where they are
+    GPU r of every server owns NIC r.  Each transfer is split over the rails, evenly where they are
     alike (see `pieces`), so a GPU sends to at most one and receives from at most one peer per
     stage.
     """

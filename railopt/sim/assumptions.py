@@ -28,7 +28,7 @@ receiver-driven transport takes 359 us."""
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Of a run; the default is the ideal fluid.
+    """What a run assumes; the default is the ideal fluid.
 
     headers   NICs and switch links carry 4086 payload bytes of every 4150
     latency   a flow arrives one fabric latency (two between leaves) after its last byte was sent

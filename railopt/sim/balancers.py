@@ -18,8 +18,8 @@ the other: link u of every leaf leads to switch u.
               Assumptions.reps
 
 The shares come from packet-level runs (UEC htsim, 8 x 8 NICs at 400 Gb/s) of one cross-rail
-one-to-one stage of 8 MiB flows: 222 us sprayed and 192 us with REPS, where the same stage takes 174
-us inside the rails.
+one-to-one stage of 8 MiB flows.  It takes 222 us sprayed and 192 us with REPS, where the same stage
+takes 174 us inside the rails.
 
 A balancer is one entry of BALANCERS: a function that chooses a switch above for each flow, or the
 share of the uplinks' capacity that spreading packets over all of them can use.

@@ -2,12 +2,12 @@
 
 Times are int64 picoseconds, sizes bytes; rates are float64 bytes per picosecond, and a completion
 is rounded up to the next picosecond.  While fewer than `2 << shift` flows move, rates are
-recomputed after every completion: exact.  With more, after every `flows >> shift` completions,
-or when the first of them would be put off by more than one in `2**stretch` of its time: those few
-that end inside a step are slowed so that they end with it, and what they leave goes to the others
-at once, so no port carries more than it can.  A step over n flows costs O(n) and ends a fixed share
-of them, or moves the clock by a fixed share: a run costs a fixed number of passes, not one a
-completion.
+recomputed after every completion: exact.  With more, that happens after every `flows >> shift`
+completions, or when the first of them would be put off by more than one in `2**stretch` of its
+time.  Those few that end inside a step are slowed so that they end with it, and what they leave
+goes to the others at once: no port carries more than it can.  A step over n flows costs O(n) and
+ends a fixed share of them, or moves the clock by a fixed share: a run costs a fixed number of
+passes, not one per completion.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Ports(NamedTuple):
 def ports_of(count: int, flows: int, path: Array) -> Ports:
     """No flow active yet, room for each where it will cross."""
 
-    def whole(length: int) -> Array:
+    def zeros(length: int) -> Array:
         return np.zeros(length, np.int64)
 
     begin = np.concatenate([[0], np.cumsum(np.bincount(path, minlength=count))]).astype(np.int64)[
@@ -69,16 +69,16 @@ def ports_of(count: int, flows: int, path: Array) -> Ports:
         np.zeros(len(path), np.int32),
         begin,
         begin.copy(),
-        whole(count),
+        zeros(count),
         np.zeros(count),
         np.zeros(flows, np.bool_),
         np.zeros(count),
-        whole(count),
+        zeros(count),
         np.zeros(count),
         np.zeros(count),
-        whole(count),
-        whole(flows),
-        whole(1),
+        zeros(count),
+        zeros(flows),
+        zeros(1),
     )
 
 
@@ -165,7 +165,7 @@ def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> Non
         ports.rising[p], ports.pull[p] = ports.number[p], ports.demand[p]
         ports.left[p] = net.capacity[p]
         if net.fan_in[p]:
-            # a connection's flows weigh 1 together, and cost 1 a byte where they are received
+            # a connection's flows weigh 1 together, and cost 1 per byte where they are received
             senders = int(np.ceil(ports.demand[p] - 1e-9))
             ports.left[p] *= net.goodput[min(senders, net.goodput.size - 1)]
     for i in range(fixed.size):

@@ -2,11 +2,11 @@
 other.
 
 That is what a sender with one queue pair per peer and rail does, and why 1M chunks are no more
-flows than their connections.  A chunk crosses the transmit NIC of its sender and the receive
-NIC of its receiver, and where their leaves differ the links above (`railopt.sim.balancers`): the
-fabric's `way` chooses those, the same for all flows of a connection and, hashed, in all stages.
-What of it is moved between GPUs (`railopt.model.plan`) crosses scale-up ports, at the same time or
-before and after (`railopt.sim.node`).
+flows than their connections.  A chunk crosses the transmit NIC of its sender and the receive NIC of
+its receiver, and where their leaves differ the links above (`railopt.sim.balancers`).  The fabric's
+`way` chooses those, the same for all flows of a connection and, hashed, in all stages. What of it
+is moved between GPUs (`railopt.model.plan`) crosses scale-up ports, at the same time or before and
+after (`railopt.sim.node`).
 
 Scale-up ports that can't fill up even with all NICs of their node at full rate are left out: the
 rails are then independent.  Where they can fill up, a connection is one flow a source GPU and set

@@ -2,8 +2,8 @@
 
 A GPU has a port out and a port into it, at the fabric's scale-up rate; where pairs of GPUs have a
 rate of their own (`Inside.pair`), every pair is a port too.  Staged bytes cross the ports from
-their source to the NIC's owner; passed-on bytes those from the GPU that has them first to each GPU
-that needs them, so that the port out of it carries them as often.
+their source to the NIC's owner.  Passed-on bytes cross those from the GPU that has them first to
+each GPU that needs them, so that the port out of it carries them as often.
 
     pipelined   a flow crosses these ports together with its NICs: no byte waits for another
     before      three phases: a node sends when all that it stages is moved, and passes on when all
@@ -96,8 +96,8 @@ def _arriving(fabric: Fabric, hops: Hops, base: int) -> list[Crossed]:
 
 def scaleup_can_fill(fabric: Fabric, chunks: Chunks) -> bool:
     """Whether some scale-up port is narrower than all that its node's NICs could send through it at
-    once: a GPU's own chunks over NICs that are not near, and others' over NICs of which it has the
-    bytes first, each as often as a chunk is passed on at most.
+    once.  These are a GPU's own chunks over NICs that are not near, and others' over NICs of which
+    it has the bytes first, each as often as a chunk is passed on at most.
     """
     near = fabric.node.near
     owns = np.arange(fabric.gpus)[:, None] == fabric.node.owner

@@ -17,11 +17,11 @@ import numpy as np
 
 from railopt.base.arrays import Ints, write_atomic
 from railopt.base.errors import InputError
+from railopt.base.units import PS_PER_US
 from railopt.model.fabric import Fabric
 from railopt.sim.timeline import Timeline
 
 SLICES = 200
-PS_PER_US = 10**6
 
 
 def trace_events(timeline: Timeline) -> dict[str, Any]:

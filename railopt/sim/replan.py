@@ -19,15 +19,13 @@ from railopt.base.arrays import Array, Bools, Ints
 from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.policies import POLICIES
 from railopt.policies import plan as make_plan
+from railopt.policies import policy_of
 from railopt.sim.assumptions import Assumptions, Fault
 from railopt.sim.flows import Flows
 from railopt.sim.from_plan import changes_of, flows_of_plan
 from railopt.sim.run import ranks_of_plan, run_by_nic
 from railopt.sim.timeline import Curve, Timeline
-
-FALLBACK = "lpt"
 
 
 class Replan(NamedTuple):
@@ -37,7 +35,7 @@ class Replan(NamedTuple):
     chunks   that it puts on rails
     again    of them, those sent again from their first byte
     waiting  chunks that have no living rail now
-    policy   that made it: the plan's own, or FALLBACK where that is none of railopt's
+    policy   that made it: the plan's own, or LPT where that is none of railopt's
     """
 
     at_ps: int
@@ -100,8 +98,8 @@ def simulate_replanned(
     planned again, with this `seed` where the policy draws.  A plan's stages end with its first
     fault.
     """
-    setting = _Course(plan, faults, assumptions or Assumptions(), seed or 0)
-    _require_cuttable(setting.assumed, after_ps)
+    course = _Course(plan, faults, assumptions or Assumptions(), seed or 0)
+    _require_cuttable(course.assumed, after_ps)
     arrived = np.full(len(plan.chunks), -1, np.int64)
     size = plan.chunks.size.copy()
     parts: list[_Part] = []
@@ -110,9 +108,9 @@ def simulate_replanned(
     again = np.zeros(len(size), np.bool_)  # to be sent from their first byte, once planned
     for till in [*sorted({fault.at_ps + after_ps for fault in faults}), None]:
         if len(rows) or not parts:
-            part = _run(setting, made, rows, begun, till)
+            part = _run(course, made, rows, begun, till)
             parts.append(part)
-            again |= _record_arrivals(setting, part, arrived, size)
+            again |= _record_arrivals(course, part, arrived, size)
         rest = np.flatnonzero(arrived < 0)
         if till is None or not len(rest):
             break
@@ -124,7 +122,7 @@ def simulate_replanned(
         sent_again = int(again[rows].sum())
         again[rows] = False
         replans.append(Replan(till, len(rows), sent_again, len(rest) - len(rows), made.policy))
-    return Replanned(_joined(setting, parts, arrived), tuple(replans))
+    return Replanned(_joined(course, parts, arrived), tuple(replans))
 
 
 def _require_cuttable(assumed: Assumptions, after_ps: int) -> None:
@@ -159,18 +157,18 @@ def _planned(fabric: Fabric, plan: Plan, rows: Ints, size: Ints, seed: int | Non
     rest = plan.chunks.take(rows)
     rest = replace(rest, offset=rest.offset + rest.size - size, size=size)
     # a name in a file never imports code: only railopt's own policies plan again by name
-    return make_plan(fabric, rest, plan.policy if plan.policy in POLICIES else FALLBACK, seed=seed)
+    return make_plan(fabric, rest, policy_of(plan), seed=seed)
 
 
-def _run(setting: _Course, made: Plan, rows: Ints, begun: int, till: int | None) -> _Part:
+def _run(course: _Course, made: Plan, rows: Ints, begun: int, till: int | None) -> _Part:
     """One part; the faults before it are in the plan's fabric, those to come are changes."""
-    assumed, whole = setting.assumed, setting.plan
+    assumed, whole = course.assumed, course.plan
     coming = [
         replace(fault, at_ps=fault.at_ps - begun)
-        for fault in setting.faults
+        for fault in course.faults
         if fault.at_ps > begun or made is whole
     ]
-    flows, order = flows_of_plan(made, assumed, seed=setting.seed)
+    flows, order = flows_of_plan(made, assumed, seed=course.seed)
     flows = replace(flows, changes=changes_of(whole.fabric, assumed, coming))
     until = None if till is None else till - begun
     ran = run_by_nic(flows, order, made.fabric, None, exact=assumed.exact, until_ps=until)
@@ -188,7 +186,7 @@ def _left(flows: Flows, order: Ints, unsent: Ints, count: int) -> Ints:
     return left
 
 
-def _record_arrivals(setting: _Course, part: _Part, arrived: Ints, size: Ints) -> Bools:
+def _record_arrivals(course: _Course, part: _Part, arrived: Ints, size: Ints) -> Bools:
     """Write down when chunks arrived, and the bytes that are still to be sent; bool [chunks]: those
     to be sent again from the first of them, because a NIC died under them.
     """
@@ -198,17 +196,17 @@ def _record_arrivals(setting: _Course, part: _Part, arrived: Ints, size: Ints) -
     arrived[rows[done]] = part.begun_ps + chunk_ps[done]
     if part.till_ps is None:
         return again
-    fabric, chunks = fabric_at(setting.plan.fabric, setting.faults, part.till_ps), part.plan.chunks
+    fabric, chunks = fabric_at(course.plan.fabric, course.faults, part.till_ps), part.plan.chunks
     rail = part.plan.rail
     alive = (fabric.tx[chunks.src, rail] > 0) & (fabric.rx[chunks.dst, rail] > 0)
     under_way = ~done & alive & (part.left == 0)
-    arrived[rows[under_way]] = part.till_ps + setting.latency_ps
+    arrived[rows[under_way]] = part.till_ps + course.latency_ps
     size[rows] = np.where(alive & (part.left > 0), part.left, size[rows])
     again[rows] = ~done & ~alive & (part.left < chunks.size)
     return again
 
 
-def _joined(setting: _Course, parts: Sequence[_Part], arrived: Ints) -> Timeline:
+def _joined(course: _Course, parts: Sequence[_Part], arrived: Ints) -> Timeline:
     """The parts as one run; a flow that a plan cut short has the bytes that it sent."""
     flows, begun, finish, left = [], [], [], []
     for part in parts:
@@ -219,12 +217,12 @@ def _joined(setting: _Course, parts: Sequence[_Part], arrived: Ints) -> Timeline
         begun.append(_later(ran.begun_ps[kept], part.begun_ps))
         ends = _later(ran.finish_ps[kept], part.begun_ps)
         if part.till_ps is not None:
-            ends[ends < 0] = part.till_ps + setting.latency_ps
+            ends[ends < 0] = part.till_ps + course.latency_ps
         finish.append(ends)
         left.append(np.zeros(len(kept), np.int64) if cut else ran.left[kept])
-    whole = setting.plan
+    whole = course.plan
     return Timeline(
-        _joined_flows(setting, flows, np.concatenate(begun)),
+        _joined_flows(course, flows, np.concatenate(begun)),
         np.concatenate(begun),
         np.concatenate(finish),
         arrived,
@@ -249,9 +247,7 @@ def _joined_curve(curves: Sequence[tuple[Curve | None, int]]) -> Curve:
     return Curve(*map(np.concatenate, zip(*shifted, strict=True)))
 
 
-def _joined_flows(
-    setting: _Course, parts: Sequence[tuple[Flows, Ints, Ints]], begun: Ints
-) -> Flows:
+def _joined_flows(course: _Course, parts: Sequence[tuple[Flows, Ints, Ints]], begun: Ints) -> Flows:
     """Of each part the flows `kept`, with the bytes that they sent; all ports as in the part that
     has most of them.
     """
@@ -271,7 +267,7 @@ def _joined_flows(
         sizes.append(sent[kept])
         latencies.append(flows.latency_ps[kept])
     largest = max((flows for flows, _, _ in parts), key=lambda flows: len(flows.capacity))
-    whole = setting.plan.fabric
+    whole = course.plan.fabric
     capacity = largest.capacity.copy()
     capacity[: 2 * whole.nodes * whole.rails] = parts[0][0].capacity[
         : 2 * whole.nodes * whole.rails
@@ -282,7 +278,7 @@ def _joined_flows(
         size=np.concatenate(sizes),
         start_ps=np.maximum(begun, 0),
         latency_ps=np.concatenate(latencies),
-        changes=changes_of(whole, setting.assumed, setting.faults),
+        changes=changes_of(whole, course.assumed, course.faults),
         describe=largest.describe,
         **{name: np.concatenate(column) for name, column in columns.items()},
     )

@@ -4,8 +4,8 @@
                          an equation; x >= 0
 
 A solver in floats finds a basis that is optimal or nearly so.  From there the simplex method goes
-on in fractions until it is optimal indeed: if the basis is infeasible, the costs are first raised
-to where it would be optimal but for that, and the dual method makes it feasible; then the primal
+on in fractions until the basis is optimal.  If it is infeasible, the costs are first raised to
+where it would be optimal but for that, and the dual method makes it feasible.  Then the primal
 method brings the true costs to their least.  Any guess will do, an empty one too; a good one saves
 pivots.  Rows have a unit column each, their slack, which is 0 in an equation.
 """
@@ -51,7 +51,7 @@ class FloatOptimum(NamedTuple):
 
 class Vertex(NamedTuple):
     """x[j] of an optimal vertex, and the prices of the rows that prove it, each the cost of one
-    more unit on its right side: no column is worth more than its cost, price . right is cost . x,
+    more unit on its right side.  No column is worth more than its cost, price . right is cost . x,
     and a price is at most 0 but for equations.  `pivots`: how far the guess was off.
     """
 

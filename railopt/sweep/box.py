@@ -48,7 +48,7 @@ class Box:
 
     @property
     def pid(self) -> int | None:
-        """Of the child, if there is one."""
+        """The number of the child process, if there is one."""
         return None if self._process is None else self._process.pid
 
     def run(self, instance: Instance, timeout_s: float) -> dict[str, Any]:

@@ -174,7 +174,7 @@ def _dask(todo: Sequence[Task], cluster: str | None, workers: int) -> Iterator[I
 
 
 def _outcomes(client: Any, todo: Sequence[Task], slots: int) -> Iterator[str]:
-    """Of all tasks, as they end; at most `IN_FLIGHT` a worker's thread are handed out at a time."""
+    """The tasks' outcomes as they end; at most `IN_FLIGHT` per worker's thread are under way."""
     from distributed import as_completed
 
     waiting = iter(todo)
@@ -236,7 +236,7 @@ def _dask_client(cluster: str | None, workers: int) -> Iterator[Any]:
 
 
 def _address(cluster: str) -> str:
-    """Of a scheduler: as it was given, or as its file says, which may still have to be written."""
+    """A scheduler's address, as given or as its file says, which may still have to be written."""
     if "://" in cluster:
         return cluster
     until, found = time.monotonic() + WAIT_S, None

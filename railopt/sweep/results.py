@@ -1,10 +1,10 @@
 """Results: append-only JSON Lines in one folder, one file per writer, flushed after each row.
 
 A row is one line that ends in a checksum and a newline.  A writer that could not finish a line (a
-full disk, a kill) leaves a torn one: the writer cuts it off before it goes on, and readers, who see
-by the checksum that it is torn, also where it was glued to another row, drop and count it, so that
-its instance is computed again.  Writers never share a file, so any number of clients can use one
-folder.  Of several rows with one key the first good one counts.
+full disk, a kill) leaves a torn one, which it cuts off before it goes on.  Readers see by the
+checksum that a line is torn, also where it was glued to another row: they drop and count it, so
+that its instance is computed again.  Writers never share a file, so any number of clients can use
+one folder.  Of several rows with one key the first good one counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from railopt.base.units import parse_number, quoted
 from railopt.model.workloads import parameters
 
 Row = dict[str, Any]
-LARGEST = 10**300
+LARGEST = 10**300  # of a number that is shown as a float, as 100 times it can be
 # a key as it is written, and a number (or loads of NICs) that is not as it is written
 _KEY = re.compile(rb'"key":"([0-9a-f]+)"')
 _ODD = re.compile(
@@ -271,7 +271,7 @@ def _with_floats(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _float(value: Any) -> float:
-    """Of an exact number; OverflowError where it, or it in percent, is beyond a float."""
+    """The float of an exact number; OverflowError where it, or it in percent, is beyond a float."""
     number = parse_number(value)
     if abs(number) > LARGEST:
         raise OverflowError

@@ -2,7 +2,7 @@
 unknown keys are errors.
 
 name = "chunk sizes"         # shown by railopt results and report
-limit = "1s"                 # for the solver, an instance (0 leaves bounds alone)
+limit = "1s"                 # for the solver, per instance (0 leaves bounds alone)
 timeout = "60s"              # after which an instance is given up
 memory = "2GiB"              # that an instance may use
 threads = 1                  # that a solver may use; workers are as many as cores / threads

@@ -1,7 +1,7 @@
 """Which theorems hold on a given fabric, which don't, and why.  Loads no SymPy: `railopt plan`
 calls it for every plan.
 
-applicability(fabric)         one line a theorem
+applicability(fabric)         one line per theorem
 warnings_for(fabric, policy)  what a policy relies on and this fabric breaks
 """
 
@@ -73,8 +73,8 @@ def describe(fabric: Fabric, nic: tuple[int, int, Fraction, Fraction]) -> str:
 
 
 def one_profile(fabric: Fabric) -> bool:
-    """All nodes have the same rates rail by rail, up to a factor a node and direction (what T9
-    needs); a rail may be dead everywhere.
+    """All nodes have the same rates rail by rail, up to a factor per node and direction (what
+    T9 needs); a rail may be dead everywhere.
     """
     rows = _rows(fabric)
     return all(map(any, rows)) and len({tuple(r // gcd(*row) for r in row) for row in rows}) == 1
@@ -281,7 +281,7 @@ def warnings_for(fabric: Fabric, policy: str) -> list[str]:
         found.append(
             f"{where}: T8 does not apply and equitable falls back to lpt-global; {remedy(fabric)}"
         )
-    elif policy in ("lpt", "lpt-local", "lpt-dealt") and not _local(fabric)[0].applies:
+    elif policy in ("lpt", "lpt-local") and not _local(fabric)[0].applies:
         found.append(f"{where}: T6's 4/3 - 1/(3N) does not apply; {remedy(fabric)}")
     return found
 

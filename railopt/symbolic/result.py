@@ -36,7 +36,7 @@ class Result:
             raise ValueError(f"method {self.method!r}: expected one of {', '.join(METHODS)}")
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The values for JSON."""
         return {
             "ok": self.ok,
             "method": self.method,

@@ -57,7 +57,7 @@ class TheoremRun:
         return min(ran, key=lambda result: order.index(result.method)).range if ran else ""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The values for JSON."""
         return {
             "id": self.theorem.id,
             "title": self.theorem.title,
@@ -82,7 +82,7 @@ def _only_pinned(result: Result) -> bool:
 
 def _concerns(problem: str, names: Sequence[str]) -> bool:
     """A problem with another numbered theorem is not theirs; one with a definition, an axiom or the
-    build is everybody's.
+    build counts against every theorem.
     """
     other = re.match(r"(\w+\.T\d+_\w+)\b", problem)
     return other is None or other[1] in names

@@ -1,7 +1,7 @@
 """What ranks agree on before rows move, so that an error of one rank is an error of all and nobody
-waits for rows that never come.  All ranks tell all what they call, with which rows: over gloo in a
-round of its own, a few numbers of each rank, before any whose messages depend on the object that is
-called; over NCCL with the counts.
+waits for rows that never come.  All ranks tell all what they call, with which rows.  Over gloo they
+do so in a round of its own, a few numbers of each rank, before any whose messages depend on the
+object that is called; over NCCL with the counts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = [
     "SPLITS",
     "Offer",
     "agreed",
-    "alike",
     "differentiable",
     "raise_any",
     "raise_splits",
+    "raise_unlike",
     "raise_unlike_heads",
     "raise_unlike_splits",
     "same",
@@ -91,14 +91,14 @@ def agreed(group: Any, offer: Offer) -> Ints:
     """
     ranks = dist.get_world_size(group)
     sides = [offer.send] if offer.recv is None else [offer.send, offer.recv]
-    every = _told(group, offer, offer.call, np.concatenate(sides), 2 * ranks, None)
+    every = _gathered_numbers(group, offer, offer.call, np.concatenate(sides), 2 * ranks, None)
     counts = np.ascontiguousarray(every[:, :ranks])
     if offer.recv is not None:
         raise_splits(counts, every[:, ranks:].T)
     return counts
 
 
-def alike(
+def raise_unlike(
     group: Any, offer: Offer, call: int, counts: Ints | None, limit_s: float | None, *, first: bool
 ) -> None:
     """Raise on every rank what is wrong at any, that two make different calls or have rows of
@@ -108,12 +108,12 @@ def alike(
     """
     digest = 0 if counts is None else digest_number(counts.tobytes())
     length = 1 if first else 2 * dist.get_world_size(group)
-    digests = _told(group, offer, call, np.array([digest]), length, limit_s)[:, 0]
+    digests = _gathered_numbers(group, offer, call, np.array([digest]), length, limit_s)[:, 0]
     if counts is not None and (digests != digests[0]).any():
         _raise_unlike_counts(group, counts)
 
 
-def _told(
+def _gathered_numbers(
     group: Any, offer: Offer, call: int, numbers: Ints, length: int, limit_s: float | None
 ) -> Array:
     """int64 [R, length]: the `numbers` of every rank, zeros after them, once all make the same call

@@ -39,9 +39,9 @@ class NicBytes(NamedTuple):
 
 
 class RailAllToAll:
-    """All-to-alls of the ranks of a fabric, each planned by `policy` from its own counts: by each
-    node for itself where the policy is one of `planner.NODE_POLICIES` and no NIC is dead, else by
-    every rank from the counts of all.
+    """All-to-alls of the ranks of a fabric, each planned by `policy` from its own counts.  Each
+    node plans for itself where the policy is one of `planner.NODE_POLICIES` and no NIC is dead;
+    else every rank plans from the counts of all.
 
         >>> railed = RailAllToAll(fabric)    # on every rank, after init_process_group
         >>> railed.all_to_all_single(output, input, output_split_sizes, input_split_sizes)
@@ -134,10 +134,10 @@ class RailAllToAll:
         self._made = made
 
     def stages(self, stages: bool | str) -> None:
-        """Have exchange 2 go in stages, the same on every rank: True, peer after peer in turn; a
-        kind of `railopt schedule` that has stages, as that orders the rows of each call, which
-        takes one small round of all ranks more; False, to all at once.  Calls with a
-        `capacity` keep the stages of the first.
+        """Have exchange 2 go in stages, the same on every rank.  True: peer after peer in turn.  A
+        kind of `railopt schedule` that has stages: as that orders the rows of each call, which
+        takes one more small round of all ranks.  False: to all at once.  Calls with a `capacity`
+        keep the stages of the first.
         """
         if problem := unknown_stages(stages):
             raise InputError(problem)
@@ -191,7 +191,7 @@ class RailAllToAll:
         """
         offer = self.stamped(offer)
         if counts is None and self.agree_first and self._device != "cuda":
-            agree.alike(self._all, offer, offer.call, None, self.limit_s, first=True)
+            agree.raise_unlike(self._all, offer, offer.call, None, self.limit_s, first=True)
         if counts is None and self.on_device is not None:
             route = self.on_device.route(offer)
         elif counts is None and self._alone:
@@ -225,7 +225,7 @@ class RailAllToAll:
         if self.agree_first:
             call = agree.NOTHING if counts is None else agree.COUNTS
             first = self._device != "cuda"
-            agree.alike(self._all, offer, call, counts, self.limit_s, first=first)
+            agree.raise_unlike(self._all, offer, call, counts, self.limit_s, first=first)
 
     def _known(self, counts: Any, offer: agree.Offer) -> Ints:
         """Counts that every rank hands in, held against its own splits and against the others'."""

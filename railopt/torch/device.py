@@ -35,13 +35,13 @@ def device_router(router: Router, group: Any, device: str | None) -> DeviceRoute
 
 
 class PlannedBuffer(NamedTuple):
-    """A rank's buffer on the device after a plan, int64, and where what stands in it; `told`
-    [R, HEADER + 2 R] is what all ranks told.
+    """A rank's buffer on the device after a plan, int64, and where what stands in it; `messages`
+    [R, HEADER + 2 R] is what all ranks sent.
     """
 
     buffer: Any
     at: TableOffsets
-    told: Any
+    messages: Any
 
     def address(self, name: str) -> int:
         return int(self.buffer.data_ptr()) + 8 * int(getattr(self.at, name).start)
@@ -64,29 +64,29 @@ class DeviceRouter:
         self.rows = DeviceRows(self.routing, self.device)
         length = agree.HEADER + 2 * fabric.nodes * fabric.gpus
         pinned = self.device.type == "cuda"
-        self._told = torch.zeros(length, dtype=torch.int64, device="cpu", pin_memory=pinned)
+        self._message = torch.zeros(length, dtype=torch.int64, device="cpu", pin_memory=pinned)
 
-    def told(self, offer: agree.Offer, call: int) -> Any:
-        """What this rank tells all, on the device."""
-        self._told.zero_()
-        numbers = self._told.numpy()
+    def message(self, offer: agree.Offer, call: int) -> Any:
+        """What this rank sends to all, on the device."""
+        self._message.zero_()
+        numbers = self._message.numpy()
         numbers[: agree.HEADER] = offer.head(call)
         if not offer.problem and len(offer.send):
             ranks = len(offer.send)
             numbers[agree.HEADER : agree.HEADER + ranks] = offer.send
             if offer.recv is not None:
                 numbers[agree.HEADER + ranks :] = offer.recv
-        return self._told.to(self.device, non_blocking=True, copy=True)
+        return self._message.to(self.device, non_blocking=True, copy=True)
 
-    def planned(self, told: Any, call: int, slots: int = 0) -> PlannedBuffer:
-        """The plan of what all ranks tell, from this one's message."""
+    def planned(self, message: Any, call: int, slots: int = 0) -> PlannedBuffer:
+        """The plan of what all ranks send, from this one's message."""
         fabric = self.fabric
         ranks = fabric.nodes * fabric.gpus
-        every = told.new_empty(ranks * len(told))
-        self.exchanged(dist.all_gather_into_tensor, every, told)
+        every = message.new_empty(ranks * len(message))
+        self.exchanged(dist.all_gather_into_tensor, every, message)
         at = TableOffsets.of(fabric, slots)
-        made = PlannedBuffer(told.new_zeros(at.came.stop), at, every.view(ranks, -1))
-        work = told.new_empty(ranks * ranks + fabric.nodes)
+        made = PlannedBuffer(message.new_zeros(at.came.stop), at, every.view(ranks, -1))
+        work = message.new_empty(ranks * ranks + fabric.nodes)
         self.routing.plan(
             every.data_ptr(),
             call == agree.SPLITS,
@@ -110,7 +110,7 @@ class DeviceRouter:
     def route(self, offer: agree.Offer) -> Route:
         """The route of what every rank offers."""
         call = agree.SPLITS
-        made = self.planned(self.told(offer, call), call)
+        made = self.planned(self.message(offer, call), call)
         sizes = made.read()
         self.refuse(sizes["status"][0], made, offer)
         nodes, gpus = self.fabric.nodes, self.fabric.gpus
@@ -142,13 +142,13 @@ class DeviceRouter:
         """
         if not status:
             return
-        told, ranks = made.told.cpu().numpy(), len(made.told)
+        messages, ranks = made.messages.cpu().numpy(), len(made.messages)
         if status & 3:
-            agree.raise_unlike_heads(self._group, offer, told[:, : agree.HEADER])
-        told = told[:, agree.HEADER :]
-        counts = np.ascontiguousarray(told[:, :ranks])
+            agree.raise_unlike_heads(self._group, offer, messages[:, : agree.HEADER])
+        messages = messages[:, agree.HEADER :]
+        counts = np.ascontiguousarray(messages[:, :ranks])
         if status & 4:
-            agree.raise_splits(counts, told[:, ranks:].T)
+            agree.raise_splits(counts, messages[:, ranks:].T)
         self.router.route(counts)  # which says why these can't be planned
         raise BackendError(f"the plan on the GPU failed with status {status >> 8}")
 

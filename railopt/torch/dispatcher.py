@@ -1,8 +1,8 @@
 """MoE dispatch and combine in which a token goes to a node once.
 
 A token is sent to each node that has one of its experts, on the rail that a policy chose, and there
-passed on once to each GPU that has one; on the way back each GPU adds its experts' results up, then
-each node, then the token's own rank.  Expert e is on rank e // (experts / ranks), or where a
+passed on once to each GPU that has one.  On the way back each GPU adds up its experts' results,
+then each node, then the token's own rank.  Expert e is on rank e // (experts / ranks), or where a
 placement has it: then a token goes to one of its copies (`railopt.torch.copies`).
 
     source rank --unit--> the rail's GPU of the node --copy--> each GPU --row--> each expert
@@ -32,7 +32,7 @@ INDICES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Trail(NamedTuple):
-    """How rows of a dispatch came, so that they find back.
+    """How rows of a dispatch came, so that `combine` can return them.
 
     number      which dispatch of the dispatcher it was
     tokens      tokens of this rank

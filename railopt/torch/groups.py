@@ -96,9 +96,9 @@ def made(fabric: Fabric, group: Any, limit_s: float) -> Groups:
 def _layout(fabric: Fabric, group: Any, limit_s: float) -> list[Any]:
     """New groups of this rank: its node's, and its local index's.
 
-    Where one can't be made the others are made all the same, and only then is it an error: PyTorch
-    names groups by number, so a rank that left some out would call all later ones otherwise than
-    the other ranks do.
+    Where one can't be made the others are made nevertheless, and only then is it an error.  PyTorch
+    names groups by number: a rank that left some out would give all later ones other names than the
+    other ranks do.
     """
     ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
     by_all, rank = _is_world(ranks), dist.get_rank(group)

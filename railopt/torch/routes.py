@@ -11,7 +11,7 @@ between rail groups as a policy puts its pieces on rails, and lie in their order
 
 Rows inside a node take step 1 alone.
 
-A policy that needs its own row alone is planned by its node, and who receives is told what comes:
+A policy that needs its own row alone is planned by its node, which sends the receivers counts:
 
     decide    from the rows of the own node: what this rank stages, and what it tells each node
     finish    from what the other nodes tell: what it passes on and gets, and the way
@@ -32,7 +32,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.policies import plan, policy_named
 from railopt.policies.planner import NODE_POLICIES, NodePlan, Planner
-from railopt.torch.tally import RailRows, RowSums, Tables, add, begin, hear, outgoing, sums
+from railopt.torch.tally import RailRows, RowSums, Tables, add, add_received, begin, outgoing, sums
 from railopt.torch.ways import Exchange, Way, transposed
 
 __all__ = ["PIECES", "Route", "Router"]
@@ -81,8 +81,8 @@ class Router:
         nodes, gpus = fabric.nodes, fabric.gpus
         shapes = [(ranks, gpus), (gpus, ranks), (ranks, gpus), (ranks, gpus), (fabric.rails,)]
         tables = [np.empty(shape, np.int64) for shape in shapes]
-        told = np.empty((nodes, fabric.rails + 2 * gpus * gpus), np.int64)
-        self._tables = Tables._make([*tables, told])
+        sent_counts = np.empty((nodes, fabric.rails + 2 * gpus * gpus), np.int64)
+        self._tables = Tables._make([*tables, sent_counts])
         vectors = [np.empty(n, np.int64) for n in (gpus, gpus, nodes, nodes, gpus, gpus)]
         self._sums = RowSums._make([*vectors, np.empty((gpus, nodes), np.int64)])
 
@@ -99,17 +99,17 @@ class Router:
 
     def decide(self, rows: Ints) -> Ints:
         """int64 [nodes, rails + 2 * G * G]: what this rank tells the same GPU of each node, of the
-        `rows` [G, R] that its node has; see `Tables.told`, whose buffer it is.
+        `rows` [G, R] that its node has; see `Tables.sent_counts`, whose buffer it is.
         """
         begin(rows, self.rank, self._tables)
         made = self._plan_of(self.node, rows, self._caps(rows, self.node, 1))
         pieces = RailRows(made.src_gpu, made.dst_gpu, made.size, made.rail)
         add(pieces, self.via, self.rank, self._tables)
-        return self._tables.told
+        return self._tables.sent_counts
 
-    def finish(self, told: Ints, *, to_nodes: bool = False) -> Route:
-        """The way, once the same GPU of each node has `told` this rank what `decide` says there."""
-        hear(told, self.node, self._tables)
+    def finish(self, counts: Ints, *, to_nodes: bool = False) -> Route:
+        """The way, from the `counts` that `decide` makes for this rank, one row per node."""
+        add_received(counts, self.node, self._tables)
         return self._way(to_nodes)
 
     def _way(self, to_nodes: bool) -> Route:
@@ -123,7 +123,7 @@ class Router:
             passed = Exchange("node", total.passed.tolist(), total.into.tolist())
             way = (*way, transposed(tables.arrived), passed, transposed(tables.into.T))
         sources = tables.arrived.sum(axis=1) if to_nodes else np.zeros(0, np.int64)
-        sent = tables.told[:, : self.fabric.rails].sum(axis=0)
+        sent = tables.sent_counts[:, : self.fabric.rails].sum(axis=0)
         return Route(way, sent, tables.received.copy(), sources)
 
     def pieces_of(self) -> tuple[Ints, Ints]:

@@ -6,7 +6,7 @@ Rows go out in four picks with three exchanges between them, and come back the s
 
 Ranks tell each other twice: units for each node, of which all plans are made; then, from the plan,
 how many copies each GPU of a node will pass on, and rows of each expert.  After that the host reads
-all sizes, once.  With a capacity sizes are constants, so nothing is told or read: every pair of
+all sizes, once.  With a capacity sizes are constants, so nothing is sent or read: every pair of
 a GPU and a node sends as many units, and the plan of these is made once, on the host.
 """
 
@@ -110,8 +110,8 @@ class DeviceDispatcher:
                 raise InputError(f"rank {self._router.router.rank}: {offer.problem}")
             units = self._kept_units(idx)
         else:
-            told = self._router.told(offer, call)
-            units = self._told_units(told, idx, offer, call)
+            message = self._router.message(offer, call)
+            units = self._exchanged_units(message, idx, offer, call)
         rows, row_weights, trail = _Dispatch.apply(self, units, number, x, weights)
         width = _Packed.of([x, weights, units.slots]).width
         nics = np.array(units.nics) * width
@@ -144,30 +144,32 @@ class DeviceDispatcher:
         self._routing.list(entries, to, self._rows.stream)
         return slots, entries, listed
 
-    def _told_units(self, told: Any, idx: Any, offer: agree.Offer, call: int) -> StagedUnits:
+    def _exchanged_units(
+        self, message: Any, idx: Any, offer: agree.Offer, call: int
+    ) -> StagedUnits:
         """Units in the order of exchange 1, and all sizes: the one wait of a dispatch."""
         router, fabric, slots = self._router, self._router.fabric, self._slots
         gpus, ranks = fabric.gpus, fabric.nodes * fabric.gpus
         idx = torch.zeros((0, 1), device=router.device, dtype=torch.int64) if offer.problem else idx
         local, tokens, width = router.router.rank % gpus, len(idx), min(idx.shape[1], fabric.nodes)
-        seen = told.new_zeros(ranks * slots)
-        counts = told.data_ptr() + 8 * (agree.HEADER + local)
+        seen = message.new_zeros(ranks * slots)
+        counts = message.data_ptr() + 8 * (agree.HEADER + local)
         to = ClassList(0, max(1, tokens), counts=counts, counts_step=gpus, seen=seen.data_ptr())
-        own, entries, listed = self._listed(idx, to, told.data_ptr())
-        made = router.planned(told, call, slots)
+        own, entries, listed = self._listed(idx, to, message.data_ptr())
+        made = router.planned(message, call, slots)
         if self._careful:
             self._refuse(int(made.buffer[0]), made, idx, offer)
         first = Picked(self._new(tokens * width), self._new(tokens, width, fill=-1), self._rows)
-        heard, out = told.new_empty((2, ranks, 2 * gpus + slots)).unbind(0)
+        received, out = message.new_empty((2, ranks, 2 * gpus + slots)).unbind(0)
         values = (listed.data_ptr(), counts, made.address("own"), seen.data_ptr(), to.limit)
         ends = (first.index.data_ptr(), first.inverse.data_ptr(), out.data_ptr(), width, gpus)
         self._routing.stage(entries, slots, (*values, *ends), self._rows.stream)
-        router.exchanged(dist.all_to_all_single, heard, out)
+        router.exchanged(dist.all_to_all_single, received, out)
         sums = (made.address("copies"), made.address("begins"))
-        self._routing.heard(slots, heard.data_ptr(), *sums, self._rows.stream)
+        self._routing.add_copies(slots, received.data_ptr(), *sums, self._rows.stream)
         sizes = made.read()
         self._refuse(sizes["status"][0], made, idx, offer)
-        return self._sized(own, first, made, heard, sizes)
+        return self._sized(own, first, made, received, sizes)
 
     def _refuse(self, status: int, made: PlannedBuffer, idx: Any, offer: agree.Offer) -> None:
         """Raise on every rank what is wrong; a kernel may have found it, with choices."""
@@ -176,7 +178,12 @@ class DeviceDispatcher:
             self._router.refuse(status, made, offer._replace(problem=problem))
 
     def _sized(
-        self, own: Any, first: Picked, made: PlannedBuffer, heard: Any, sizes: dict[str, list[int]]
+        self,
+        own: Any,
+        first: Picked,
+        made: PlannedBuffer,
+        received: Any,
+        sizes: dict[str, list[int]],
     ) -> StagedUnits:
         """Units with the sizes that the host knows now."""
         fabric, gpus = self._router.fabric, self._router.fabric.gpus
@@ -186,13 +193,13 @@ class DeviceDispatcher:
         passed = Exchange("node", copies[:gpus], copies[gpus : 2 * gpus])
         second = self._rows.pick(sum(staged.recv))
         order = self._rows.pick(sum(passed.recv))
-        ranks, apart = fabric.nodes * gpus, heard.shape[1]
+        ranks, apart = fabric.nodes * gpus, received.shape[1]
         self._routing.expand(
             self._rows.stream,
             PieceTable(
                 made.address("blocks"), gpus, fabric.nodes, fabric.nodes, 1, *_addresses(second)
             ),
-            PieceTable(heard.data_ptr() + 8 * gpus, gpus, ranks, 1, apart, *_addresses(order)),
+            PieceTable(received.data_ptr() + 8 * gpus, gpus, ranks, 1, apart, *_addresses(order)),
         )
         begins = made.address("begins")
         return StagedUnits(
@@ -204,7 +211,7 @@ class DeviceDispatcher:
             (begins, begins + 16 * gpus),
             torch.tensor(copies[2 * gpus :][: self._held], dtype=torch.int64, device="cpu"),
             [sizes["sent"], sizes["received"]],
-            (made, heard),
+            (made, received),
         )
 
     def _kept_units(self, idx: Any) -> StagedUnits:

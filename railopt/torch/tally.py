@@ -9,7 +9,17 @@ import numpy as np
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel
 
-__all__ = ["RailRows", "RowSums", "Tables", "add", "begin", "by_column", "hear", "outgoing", "sums"]
+__all__ = [
+    "RailRows",
+    "RowSums",
+    "Tables",
+    "add",
+    "add_received",
+    "begin",
+    "by_column",
+    "outgoing",
+    "sums",
+]
 
 
 class RailRows(NamedTuple):
@@ -29,9 +39,9 @@ class Tables(NamedTuple):
     arrived   [R, G]     from GPU s to GPU h of this node, by this rank's rail group
     into      [R, G]     from GPU s to this rank, by the rail group that carries them
     received  [rails]    what each NIC of this node receives
-    told      [nodes, rails + 2 * G * G]   what this rank tells the same GPU of each node: rows that
-              each NIC of this node sends there; from GPU i to GPU j there, by this rank's rail
-              group; from GPU i to that GPU, by the rail group that carries them
+    sent_counts  [nodes, rails + 2 * G * G]   what this rank sends the same GPU of each node: rows
+              that each NIC of this node sends there; from GPU i to GPU j there, by this rank's
+              rail group; from GPU i to that GPU, by the rail group that carries them
     """
 
     own: Array
@@ -39,7 +49,7 @@ class Tables(NamedTuple):
     arrived: Array
     into: Array
     received: Array
-    told: Array
+    sent_counts: Array
 
 
 @kernel
@@ -48,7 +58,7 @@ def begin(rows: Array, rank: int, tables: Tables) -> None:
     the rail group of its destination.
     """
     tables.own[:], tables.gathered[:], tables.arrived[:], tables.into[:] = 0, 0, 0, 0
-    tables.told[:], tables.received[:] = 0, 0
+    tables.sent_counts[:], tables.received[:] = 0, 0
     gpus = tables.own.shape[1]
     local = rank % gpus
     for i in range(gpus):
@@ -74,14 +84,14 @@ def add(pieces: RailRows, via: Array, rank: int, tables: Tables) -> None:
         i, j = s - k * gpus, d - f * gpus
         c = np.uint64(via[i, j, n])
         if k == node:
-            tables.told[f, n] += rows
+            tables.sent_counts[f, n] += rows
             if s == rank:
                 tables.own[d, c] += rows
             if c == local:
                 tables.gathered[i, d] += rows
-                tables.told[f, rails + i * gpus + j] += rows
+                tables.sent_counts[f, rails + i * gpus + j] += rows
             if j == local:
-                tables.told[f, rails + (gpus + i) * gpus + c] += rows
+                tables.sent_counts[f, rails + (gpus + i) * gpus + c] += rows
         elif f == node:
             tables.received[n] += rows
             if d == rank:
@@ -91,19 +101,19 @@ def add(pieces: RailRows, via: Array, rank: int, tables: Tables) -> None:
 
 
 @kernel
-def hear(told: Array, node: int, tables: Tables) -> None:
-    """Add what the same GPU of each node has `told` this rank, of `node`: see `Tables.told`."""
+def add_received(counts: Array, node: int, tables: Tables) -> None:
+    """Add `counts`, the `Tables.sent_counts` of all nodes for this rank of `node`."""
     rails, gpus = tables.received.size, tables.own.shape[1]
-    for k in range(told.shape[0]):
+    for k in range(counts.shape[0]):
         for n in range(rails):
-            tables.received[n] += told[k, n]
+            tables.received[n] += counts[k, n]
         if k == node:  # what stays there is known
             continue
         for i in range(gpus):
             first = rails + i * gpus
             for j in range(gpus):
-                tables.arrived[k * gpus + i, j] = told[k, first + j]
-                tables.into[k * gpus + i, j] = told[k, first + gpus * gpus + j]
+                tables.arrived[k * gpus + i, j] = counts[k, first + j]
+                tables.into[k * gpus + i, j] = counts[k, first + gpus * gpus + j]
 
 
 class RowSums(NamedTuple):

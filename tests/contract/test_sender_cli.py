@@ -150,8 +150,8 @@ HOSTS = ["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0"]
     [
         ("send", ["--hosts", ""], "--hosts is empty"),
         ("send", ["--hosts", "a[1-999999999]"], "more than 65536 hosts"),
-        ("send", ["--rank", "0"], "--rank is a place in --hosts"),
-        ("send", [*HOSTS, "--launcher", "slurm"], "--hosts and --launcher slurm contradict"),
+        ("send", ["--rank", "0"], "--rank can't do anything without --hosts"),
+        ("send", [*HOSTS, "--launcher", "slurm"], "--launcher can't do anything with --hosts"),
         (
             "send",
             [*HOSTS, "--sender", "loopback"],

@@ -214,7 +214,7 @@ def test_without_a_living_rail_the_run_ends_and_names_the_peer() -> None:
     assert isinstance(second, BackendError)
 
 
-def test_links_that_die_when_nothing_is_owed_doom_nothing() -> None:
+def test_links_that_die_when_nothing_is_owed_fail_nothing() -> None:
     """As where a peer is done and closes them; here they come back."""
     world, plan = World(2, 2, options=Options(damping=Damping(0.01, 0.05, 0))), small_plan(2, 2)
 
@@ -230,7 +230,7 @@ def test_links_that_die_when_nothing_is_owed_doom_nothing() -> None:
         while time.monotonic() < deadline and not _tested(absent):
             time.sleep(0.01)
         group.allgather("back")
-        return first, carry(sender, plan, 2)[0], rounds.doom
+        return first, carry(sender, plan, 2)[0], rounds.failure
 
     assert world.run(work) == [(0, 0, None)] * 2
 

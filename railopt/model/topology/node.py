@@ -26,9 +26,12 @@ PCIE = "32GB/s"
 
 
 class Nic(NamedTuple):
-    """A NIC as a file names it: `rate` in bytes per second or None, `card` the same for planes of
-    one card, `direct` whether GPUs can reach it without host memory, `rail` and `plane` the numbers
-    of its network, which NCCL writes where it was told them.
+    """A NIC as a file names it.
+
+    rate         in bytes per second, or None
+    card         the same for planes of one card
+    direct       whether GPUs can reach it without host memory
+    rail, plane  the numbers of its network, which NCCL writes where it knows them
     """
 
     name: str

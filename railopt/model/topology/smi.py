@@ -55,7 +55,7 @@ def _cells(lines: list[str], names: list[str], name: str) -> dict[tuple[str, str
         if len(words) < len(names) or (first, first) in cells:
             raise FormatError(
                 f"{name}: a row of {first} with {len(words)} words: expected one row of at least "
-                f"{len(names)}, a word a column"
+                f"{len(names)}, one word per column"
             )
         cells.update({(first, other): word for other, word in zip(names, words, strict=False)})
     return cells

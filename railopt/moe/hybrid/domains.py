@@ -1,10 +1,10 @@
 """The domain-based partition: coordinates, and who exchanges what with whom.
 
 Worker m has coordinates x_l = (m div prod of the deeper counts) mod count_l.  Two workers meet at
-level l if their coordinates agree at every other level; they exchange experts (AG) if they are of
-one domain there, data (A2A) if they are of different domains and have the same offset in them;
-otherwise nothing (HybridEP, section on domain-based partition). Domains need equal sizes here:
-offsets must match.
+level l if their coordinates agree at every other level.  They exchange experts (AG) if they are of
+one domain there, data (A2A) if they are of different domains and have the same offset in them, else
+nothing (HybridEP, section on domain-based partition).  Domains need equal sizes here: offsets must
+match.
 """
 
 from __future__ import annotations

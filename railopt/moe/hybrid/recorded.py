@@ -25,6 +25,7 @@ from railopt.model.traffic import Traffic
 from railopt.moe.assess import dimensions
 from railopt.moe.hybrid.domains import BlockTraffic
 from railopt.moe.hybrid.gating import Gating, check_tree, choose, held_by, time_with
+from railopt.moe.hybrid.stream import check_compression
 from railopt.moe.placement.placement import Placement, contiguous_home
 from railopt.moe.presets import Preset
 from railopt.moe.routing.dispatch import flows
@@ -50,11 +51,7 @@ class FollowQuestion:
 
     def __post_init__(self) -> None:
         whole_number(self.steps, "steps", 1, 1 << 20)
-        if not 1 <= self.compression < 2**63:
-            raise InputError(
-                f"compression = {self.compression}: expected at least 1 (dense bytes over "
-                f"sent bytes), and less than 2**63"
-            )
+        check_compression(self.compression)
 
 
 class FollowedLayer(NamedTuple):
@@ -82,7 +79,7 @@ class FollowedLayer(NamedTuple):
 
     @property
     def regret(self) -> Fraction:
-        """Of following, over knowing the step."""
+        """The regret of following, over knowing the step."""
         return self.followed / self.known - 1 if self.known else Fraction(0)
 
 
@@ -137,7 +134,7 @@ class Followed:
 
     @property
     def sent_bytes(self) -> int:
-        """Of one copy."""
+        """The bytes of one copy."""
         return sent_bytes(self.sized, self.question)
 
     def as_dict(self) -> dict[str, Any]:
@@ -158,7 +155,7 @@ class Followed:
 
 
 def sent_bytes(sized: Preset, question: FollowQuestion) -> int:
-    """Of one copy of an expert, compressed."""
+    """The bytes of one copy of an expert, compressed."""
     return int(-(-sized.expert_bytes() // question.compression))
 
 

@@ -5,10 +5,10 @@ Ports are each member's outgoing and incoming link at a level; levels follow eac
 outermost first.
 
 All members of a level are alike (even gating, equal links), so a rotation of the members maps every
-flow onto the flows of the same hop distance.  The flows merges the bytes of all workers below a
-member, and of all distances into `HOPS` of them: every link still carries exactly its bytes, and
-every flow shares its links with flows of the same size only, so max-min fairness gives each the
-rate that it has in the full run.  Cost grows linearly with the members.
+flow onto the flows of the same hop distance.  A flow merges the bytes of all workers below a
+member, and all distances become `HOPS` of them.  Every link still carries exactly its bytes, and
+every flow shares its links with flows of the same size only: max-min fairness gives each the rate
+that it has in the full run.  Cost grows linearly with the members.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from railopt.model.fabric import Fabric
 from railopt.moe.hybrid.stream import MAX_MEMBERS, Level, Stream
 
 MAX_LEVELS = 8
-MAX_TOKENS = 1 << 40  # a worker
+MAX_TOKENS = 1 << 40  # per worker
 
 _SIZES = {"data", "expert", "pre_expert"}
 _PRESET = {"preset", "tokens", "compute"}

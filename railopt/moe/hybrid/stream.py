@@ -102,6 +102,15 @@ class Domain:
         return str(self.largest) if self.equal else f"{self.smallest}-{self.largest}"
 
 
+def check_compression(compression: Fraction) -> None:
+    """Refuse what is no ratio of dense bytes to sent bytes."""
+    if not 1 <= compression < 2**63:
+        raise InputError(
+            f"compression = {quoted(compression)}: expected at least 1 (dense bytes over sent "
+            f"bytes), and less than 2**63"
+        )
+
+
 @dataclass(frozen=True)
 class Stream:
     """One MoE block.  Bytes are integers, times Fractions of seconds.
@@ -138,11 +147,7 @@ class Stream:
         for name in ("pre", "post", "decode", "encode"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)} s: a time can't be negative")
-        if not 1 <= self.compression < 2**63:
-            raise InputError(
-                f"compression = {quoted(self.compression)}: expected at least 1 (dense bytes over "
-                f"sent bytes), and less than 2**63"
-            )
+        check_compression(self.compression)
         if self.memory is not None and self.memory < self.expert:
             raise InputError(
                 f"memory for experts is {self.memory} bytes, one worker's own experts are "
@@ -229,7 +234,7 @@ def fits(stream: Stream, domains: Sequence[Domain]) -> bool:
 def choices(level: Level, *, unequal: bool) -> list[Domain]:
     """All ways to part a level: sizes that divide it, or any number of domains as equal as can be.
 
-    Unequal domains of any other shape are never better: the block waits for the largest domain's
+    Unequal domains of any other shape are never better.  The block waits for the largest domain's
     gather and the smallest domain's exchange, and for a given number of domains no parting has a
     smaller largest or a larger smallest.
     """
@@ -317,15 +322,15 @@ class _IntegerStream(NamedTuple):
         every = (*gather, *returned, *start, *exchange, *times)
         unit = lcm(*(value.denominator for value in every))
 
-        def whole(values: Sequence[Fraction]) -> tuple[int, ...]:
+        def in_units(values: Sequence[Fraction]) -> tuple[int, ...]:
             return tuple(int(value * unit) for value in values)
 
-        pre, post, decode, encode = whole(times)
+        pre, post, decode, encode = in_units(times)
         return cls(
-            whole(gather),
-            whole(returned),
-            whole(start),
-            whole(exchange),
+            in_units(gather),
+            in_units(returned),
+            in_units(start),
+            in_units(exchange),
             pre,
             post,
             decode,
@@ -388,7 +393,7 @@ def closed_form(stream: Stream) -> tuple[Fraction, Fraction]:
     """(p*, S*) of one level: theorem T11.
 
     p* = 0 if 2 D >= G P_E, else max(0, 1 - B Lat_PE / (P_E (G - 1))): as many remote experts as fit
-    under the pre-expert compute, S* - 1 = B Lat_PE / P_E; P_E is what is sent of an expert,
+    under the pre-expert compute, S* - 1 = B Lat_PE / P_E.  P_E is what is sent of an expert,
     compressed.
     """
     if len(stream.levels) != 1:

@@ -12,9 +12,9 @@ FEC    expert compute, forward: the busiest GPU;  backward takes twice as long
 Trans  parameters of the copies to their GPUs;  Agg  their gradients back home
 FNEC, BNEC  the layer's other compute, forward and backward
 
-Differences from the paper: tokens out count as well as tokens in (the combine sends them back), and
-where nodes are modelled an expert enters each node that needs it once and leaves its home's node
-once, as in a pipelined broadcast.
+Two differences from the paper.  Tokens out count as well as tokens in, because the combine sends
+them back.  Where nodes are modelled an expert enters each node that needs it once and leaves its
+home's node once, as in a pipelined broadcast.
 
 Times are integer picoseconds, so that a comparison of two placements is exact.  A token counts once
 for each of its experts.

@@ -125,6 +125,6 @@ def summary(done: list[Batch]) -> list[dict[str, Any]]:
 
 
 def _mean(known: list[int | None]) -> float | None:
-    """Of bytes; None where the size of an expert is not given."""
+    """The mean of bytes; None where the size of an expert is not given."""
     found = [each for each in known if each is not None]
     return sum(found) / len(found) if found else None

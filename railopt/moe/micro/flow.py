@@ -19,8 +19,8 @@ from railopt.base.arrays import Bools, Ints
 
 def evened(tokens: Ints, has: Bools, deadline: float = math.inf) -> tuple[Ints, Bools]:
     """A split whose largest load is least, int64 [GPU, expert], and the experts, bool [experts],
-    whose tokens over the GPUs that have one of them allow no less; after the `deadline` of
-    time.monotonic an evener split than was given, at best.
+    whose tokens over the GPUs that have one of them allow no less.  After the `deadline` of
+    time.monotonic it is an evener split than was given, at best.
 
     tokens   int64 [GPU, expert]: any split
     has      bool [GPU, expert]: who may compute what

@@ -6,7 +6,7 @@ may take them: one that holds the expert already, else one with a spare slot.  T
 or the part is gone, so a trial ends after at most parts + GPUs steps.
 
 A *careful* trial takes from a GPU only what it has over the goal.  A *bold* one lets the whole part
-go, and the giver, now below the goal, takes from others into its own slots: with as many slots a
+go, and the giver, now below the goal, takes from others into its own slots.  With as many slots per
 GPU as it has experts this reaches any goal that is no less than the mean (theorem T15c).
 
 Goals: what no plan can beat, plus the slack that is allowed; if both trials miss it, halfway

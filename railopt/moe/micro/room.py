@@ -1,8 +1,8 @@
 """What no copies can beat: sets of experts that find no room (theorem T15).
 
 A *case* is what is held, what may be copied, and the slots that are left.  Of a set F of experts a
-GPU takes at most what it holds, the largest others that its slots may take, and at most T in all;
-if F has more tokens, the fullest GPU has more than T.  The best F is read off the prices of a
+GPU takes at most what it holds, the largest others that its slots may take, and at most T in all.
+If F has more tokens, the fullest GPU has more than T.  The best F is read off the prices of a
 linear program, and its bound added up in whole numbers: the program's word is never taken.
 """
 

@@ -108,7 +108,7 @@ class SplitAnswer:
         }
 
     def certificate(self) -> Certificate:
-        """For `railopt check`."""
+        """The certificate for `railopt check`."""
         slots, split = self.split.slots, self.split
         problem: dict[str, Any] = {
             "kind": "split",

@@ -79,7 +79,7 @@ def schedule_migration_batches(
     """Batches for one layer, in the shape of vLLM's function: maps int [slots], slots in rank
     order, `num_local_experts` on each rank.
 
-    The copies are those of vLLM's function; holders are chosen so that the busiest rank sends
+    The copies are those of vLLM's function.  Holders are chosen so that the busiest rank sends
     least, and a rank may send one copy and receive another at once.  vLLM lands what arrives in
     buffers of the layer, so nothing is overwritten before it was read.
     """

@@ -322,8 +322,9 @@ def migrate(
     *,
     layers_apart: bool = False,
 ) -> Migration:
-    """From the map old to the map new, int [layers, slots], with as few batches as ranks that send
-    one copy and receive one at once allow; one layer after the other with `layers_apart`.
+    """The migration from the map old to the map new, int [layers, slots], with as few batches as
+    ranks that send one copy and receive one at once allow; one layer after the other
+    with `layers_apart`.
     """
     ranks = fabric.nodes * fabric.gpus
     maps = checked_maps(old, new, ranks)

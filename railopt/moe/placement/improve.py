@@ -297,9 +297,9 @@ def _other_copy_by_numpy(r: int, state: MapStates) -> None:
 
 @part(numpy=_other_copy_by_numpy)
 def _other_copy(r: int, state: MapStates) -> None:
-    """Find the best copy that becomes one of another expert: any copy one of an expert of the
-    fullest GPU, or a copy there one of any expert that is here; it replaces the step that was found
-    where it relieves more per move.
+    """Find the best copy that becomes one of another expert: either any copy becomes one of an
+    expert of the fullest GPU, or a copy there becomes one of any expert that is here.  It replaces
+    the step that was found where it relieves more per move.
     """
     slots, owner, start, top = state.slots[r], state.owner, state.start, state.top[r]
     before, held, copies, left = state.before[r], state.held[r], state.copies[r], state.left[r]

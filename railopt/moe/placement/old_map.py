@@ -13,8 +13,8 @@ def least_change(phy2log: Int32s, before: Array, gpus: int, together: int) -> In
     """The plan phy2log int32 [layers, slots] after the map `before` of the same shape (-1: a slot
     was empty), slots in GPU order, the same number on each; the plan has no expert twice on a GPU.
 
-    GPUs are renamed so that fewest experts are new on theirs, blocks of `together` GPUs as one (the
-    loads say nothing about which GPU is which); an expert that its GPU held keeps its slot there,
+    GPUs are renamed so that fewest experts are new on theirs, blocks of `together` GPUs as one: the
+    loads say nothing about which GPU is which.  An expert that its GPU held keeps its slot there,
     and the others fill what is left in their order.
     """
     if before.shape != phy2log.shape or phy2log.shape[1] % gpus:

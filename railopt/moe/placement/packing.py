@@ -82,9 +82,9 @@ def _improve_uneven(phy2log: Int32s, loads: Floats, uneven: Bools, gpus: int) ->
 def heaviest_first(loads: Floats) -> Int32s:
     """int32 [layers, experts]: each layer's experts by falling load, equal ones in order.
 
-    numpy's sort that keeps equal ones in order takes four times as long as its other one where
-    vectors are wide: counts, where equal ones are usual, get keys that differ, and of other loads
-    only layers with equal ones are sorted again.
+    Where vectors are wide, numpy's stable sort takes four times as long as its other one.  So
+    counts, where equal ones are usual, get keys that differ; of other loads only layers with equal
+    ones are sorted again.
     """
     experts, keys = loads.shape[1], -loads
     counts = loads.max() * experts < EXACT and bool((loads == np.floor(loads)).all())

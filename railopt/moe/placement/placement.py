@@ -128,7 +128,7 @@ class Placement:
         *,
         twins: bool = False,
     ) -> Placement:
-        """From EPLB's or sglang's map [layer, slot] -> expert; slots in GPU order, GPUs differ by
+        """Read EPLB's or sglang's map [layer, slot] -> expert; slots in GPU order, GPUs differ by
         one slot at most.  Two slots of an expert on one GPU are refused, or with `twins` one copy,
         and -1 is then an empty slot.
         Homes are spread over holders.
@@ -214,8 +214,8 @@ class Placement:
         self, previous: Placement, expert_bytes: int, active: Bools | None = None
     ) -> Traffic:
         """What the change sends: each new copy comes from the GPU of its node that has sent least,
-        else from any such GPU; from one that is not active (bool [GPU]; None: all are) only where
-        no other has the expert.
+        else from any such GPU.  It comes from one that is not active (bool [GPU]; None: all are)
+        only where no other has the expert.
         """
         sent = np.zeros((self.devices, self.devices), np.int64)
         for layer, gpu, expert in np.argwhere(self.moved(previous)).tolist():

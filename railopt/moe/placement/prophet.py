@@ -1,9 +1,9 @@
 """The Pro-Prophet planner and its relatives: lightweight placement of one layer's experts under the
 time model.
 
-`pro_prophet` here is the paper's greedy idea (arXiv 2411.10003, algorithm 1) with three changes:
-how many devices get a copy is chosen for each expert, the model knows nodes and rails, and copies
-of the greedy path that do not pay are taken back. `algorithm1` is the paper's own, for comparison;
+`pro_prophet` here is the paper's greedy idea (arXiv 2411.10003, algorithm 1) with three changes.
+How many devices get a copy is chosen for each expert, the model knows nodes and rails, and copies
+of the greedy path that do not pay are removed. `algorithm1` is the paper's own, for comparison;
 `shadow` is FasterMoE's.
 """
 

@@ -270,8 +270,8 @@ def _complete(
     slots: Int32s, owner: Int32s, here: tuple[Floats, Bools, Bools], budget: int
 ) -> tuple[int, bool]:
     """Fill slots, in place, that are empty, place experts that no slot holds and, within the
-    budget, give slots that hold an expert twice on their GPU to others; how many copies moved, and
-    whether there still are such slots.
+    budget, give slots that hold an expert twice on their GPU to others.  Returns how many copies
+    moved, and whether there still are such slots.
 
     here  load float64 [expert], whether it is on this node, bool [expert], and what was there
     """
@@ -320,9 +320,9 @@ def _further(
     few: FewMoves,
     made: Int32s | None,
 ) -> Int32s:
-    """One layer that single steps did not make even enough: the first of them, a repair and a new
-    packing that is, else the evenest; with groups on nodes a new packing only where it is evener by
-    more than the factor `stays`.
+    """One layer that single steps did not make even enough: the first that is even enough of what
+    they made, a repair and a new packing, else the evenest.  With groups on nodes a new packing is
+    taken only where it is evener by more than the factor `stays`.
     """
     replicas, _, nodes, gpus = sizes
     by_node = hierarchical(len(load), *sizes)
@@ -389,7 +389,7 @@ def repaired(
 
 
 def left_over(weight: npt.ArrayLike, previous: Placement, on: Ints) -> Placement | None:
-    """What is left of `previous` on the GPUs `on`: nothing moves but experts that none of these
+    """What is left of `previous` on the GPUs `on`.  Nothing moves but experts that none of these
     holds, each into the slot of one whose other copies then have the least load; None where every
     expert left has one copy alone.
     """

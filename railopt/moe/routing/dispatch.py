@@ -71,10 +71,15 @@ def gpu_loads(
     return load
 
 
-def _check_rule(holds: Bools, rule: str) -> None:
-    devices, experts = holds.shape
+def require_rule(rule: str) -> None:
+    """Refuse a rule that is none of RULES."""
     if rule not in RULES:
         raise InputError(f"unknown rule {rule!r}; known rules: {', '.join(RULES)}")
+
+
+def _check_rule(holds: Bools, rule: str) -> None:
+    devices, experts = holds.shape
+    require_rule(rule)
     if devices * devices * experts > MAX_SHARES:
         raise InputError(
             f"{experts} experts on {devices} GPUs: {devices} x {experts} x {devices} shares of "
@@ -83,8 +88,8 @@ def _check_rule(holds: Bools, rule: str) -> None:
 
 
 def eligible_gpus(holds: Bools, home: npt.ArrayLike, gpus: int, rule: str) -> Iterator[Bools]:
-    """Of one expert after the other: the GPUs that each source's tokens may go to, bool [source
-    GPU, destination GPU].
+    """The GPUs that each source's tokens may go to, bool [source GPU, destination GPU], expert by
+    expert.
     """
     owner = np.asarray(home, np.int64)
     devices, experts = holds.shape

@@ -85,8 +85,8 @@ def _top_k(given: int | None, usual: int | None) -> tuple[int, dict[str, Any]]:
 
 def _like_ids(data: Array) -> bool:
     """Whether a plain tensor looks like tokens' experts [length, layers, top_k] and not like loads
-    [steps, layers, experts]: a token has few experts and none twice, and their ids do not add up
-    to the same number in every layer, as loads of a step do.
+    [steps, layers, experts].  A token has few experts and none twice; their ids do not add up to
+    the same number in every layer, as loads of a step do.
     """
     if data.ndim != 3 or data.dtype.kind not in "iu" or 0 in data.shape:
         return False

@@ -13,7 +13,7 @@ from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.model.tokens import Tokens
 from railopt.moe.placement.placement import Placement
-from railopt.moe.routing.dispatch import RULES, target_gpus
+from railopt.moe.routing.dispatch import require_rule, target_gpus
 
 
 def tokens_of_choices(
@@ -39,8 +39,7 @@ def tokens_of_choices(
     experts = frozen(chosen, np.int16, "chosen", 2)
     if not 0 <= column < placement.layers:
         raise InputError(f"layer {column} of a placement of {placement.layers}")
-    if rule not in RULES:
-        raise InputError(f"unknown rule {rule!r}; known rules: {', '.join(RULES)}")
+    require_rule(rule)
     if experts.size and (experts.min() < 0 or experts.max() >= placement.experts):
         raise InputError(
             f"chosen goes from {experts.min()} to {experts.max()}: expected experts 0 to "

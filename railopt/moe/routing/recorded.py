@@ -98,7 +98,7 @@ def dispatches_from(text: str, fabric: Fabric) -> Recorded:
 
 
 def _options(path: str, text: str) -> dict[str, str]:
-    """Of `step=3,layer=2`; unknown ones are refused."""
+    """The options of `step=3,layer=2`; unknown ones are refused."""
     options = parse_options(text, OPTIONS, printable(path))
     if {"model", "hidden"} <= set(options):
         raise InputError(f"{printable(path)}: model and hidden both say a token's bytes: give one")

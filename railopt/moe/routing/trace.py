@@ -38,7 +38,7 @@ KIND = "trace"
 HEADER = ("top_k", "tokens_per_rank", "model_dim", "meta")
 MAX_EXPERTS = 1 << 15  # `choices` are int16
 MAX_LAYERS = 1 << 12
-MAX_TOKENS = 1 << 40  # a rank
+MAX_TOKENS = 1 << 40  # per rank
 MAX_WIDTH = 1 << 20  # of a token's hidden vector
 TRAINING, SERVING, LOADS = "training iterations", "serving steps", "loads"  # what rows record
 ARRAYS = ("counts", "iterations", "layers", "choices", "choice_iterations", "choice_layers")
@@ -260,8 +260,8 @@ class Trace:
 
     @classmethod
     def from_choices(cls, choices: npt.ArrayLike, experts: int, **fields: Any) -> Trace:
-        """From each token's experts, integers `[iteration, layer, rank, token, top_k]`; where ranks
-        have different numbers of tokens, rows of -1 are none.
+        """The trace of each token's experts, integers `[iteration, layer, rank, token, top_k]`;
+        where ranks have different numbers of tokens, rows of -1 are none.
         """
         given = frozen(choices, np.int16, "choices", 5)
         _check_experts(given, experts)

@@ -59,7 +59,7 @@ def _pack(
     buffers: int,
 ) -> tuple[npt.NDArray[np.int32], Ints, Ints]:
     """Lay chunks out in the order of `key` within the memory of each owner: (buffer, offset, bytes
-    an owner).
+    per owner).
     """
     order = np.arange(len(key)) if np.all(key[1:] >= key[:-1]) else by_key(key)
     ends = np.cumsum(size[order])
@@ -125,7 +125,7 @@ def write_list(
     rail: npt.NDArray[np.integer] | None = None,
     max_message: int = MAX_MESSAGE,
 ) -> WriteList:
-    """What the node that owns the chunks `rows` posts; `rail` overrides the plan's rails (one a
+    """What the node that owns the chunks `rows` posts; `rail` overrides the plan's rails (one per
     row).
     """
     if max_message < 1:

@@ -58,7 +58,7 @@ def memory_of(buffer: Any, *, writable: bool) -> Memory:
     return Memory(int(array.ctypes.data), array.nbytes, (buffer, array))
 
 
-def check_apart(send: Sequence[Memory], recv: Sequence[Memory]) -> None:
+def refuse_overlap(send: Sequence[Memory], recv: Sequence[Memory]) -> None:
     """Refuse memory that receives and is sent from, or receives twice: what arrives would overwrite
     what is still to be sent, and the checksums of both sides would agree.
     """

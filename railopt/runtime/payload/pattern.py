@@ -1,45 +1,53 @@
 """Bytes at addresses: copy, fill with a pattern, verify, checksum.  One row per chunk.
 
-The pattern depends on the position: word w of the chunk with key k is mix(seed, k, w), so a byte
+The pattern depends on the position.  Word w of the chunk with key k is mix(seed, k, w), so a byte
 that landed in the wrong place, in the wrong chunk or in the wrong round is a wrong byte.
 
-numpy and memmove release Python's lock, so rails that copy in threads do so at the same time.
+Small chunks of one size are looked at together, long ones block by block.  numpy and memmove
+release Python's lock, so rails that copy in threads do so at the same time.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from railopt.base.arrays import Array, Bools, Ints, Words
 
 _BLOCK = 1 << 16  # words that are looked at together
+_LONG = 1 << 14  # bytes of a chunk that is copied alone
 _KEY, _WORD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 
 
 def copy_chunks(source: Ints, target: Ints, size: Ints) -> None:
     """Copy every chunk: addresses and bytes, int64 [C]."""
-    for to, at, length in zip(target.tolist(), source.tolist(), size.tolist(), strict=True):
+    long = size >= _LONG
+    rows = zip(target[long].tolist(), source[long].tolist(), size[long].tolist(), strict=True)
+    for to, at, length in rows:
         ctypes.memmove(to, at, length)
+    source, target = source[~long], target[~long]
+    for block in _blocks(size[~long]):
+        to, places = block.windows(target)
+        at, begins = block.windows(source)
+        to[places] = at[begins]
 
 
 def fill_pattern(address: Ints, size: Ints, key: Words, seed: np.uint64) -> None:
     """Write the pattern into every chunk: addresses and bytes int64 [C], keys uint64 [C]."""
-    for at, length, own in zip(address.tolist(), size.tolist(), key, strict=True):
-        for held, first in _blocks(at, length):
-            held[:] = _pattern(seed, own, first, held.size)
+    for block in _blocks(size):
+        held, places = block.windows(address)
+        held[places] = block.pattern(seed, key)
 
 
 def wrong_chunks(address: Ints, size: Ints, key: Words, seed: np.uint64, wrong: Bools) -> int:
     """Set `wrong[i]` (bool [C]) where chunk i does not hold the pattern; how many."""
-    rows = zip(address.tolist(), size.tolist(), key, strict=True)
-    for i, (at, length, own) in enumerate(rows):
-        wrong[i] = any(
-            not np.array_equal(held, _pattern(seed, own, first, held.size))
-            for held, first in _blocks(at, length)
-        )
+    wrong[:] = False
+    for block in _blocks(size):
+        held, places = block.windows(address)
+        wrong[block.rows] |= (held[places] != block.pattern(seed, key)).any(axis=1)
     return int(wrong.sum())
 
 
@@ -48,34 +56,62 @@ def checksum_chunks(address: Ints, size: Ints, key: Words, out: Words) -> None:
     place of every byte.
     """
     out[:] = size.astype(np.uint64)
-    rows = zip(address.tolist(), size.tolist(), key, strict=True)
-    for i, (at, length, own) in enumerate(rows):
-        for held, first in _blocks(at, length):
-            words = np.zeros(-(-held.size // 8), np.uint64)
-            words.view(np.uint8)[: held.size] = held
-            out[i : i + 1] += _mix(words, own, _numbers(first, words.size)).sum(dtype=np.uint64)
+    for block in _blocks(size):
+        held, places = block.windows(address)
+        words = np.zeros((len(block.rows), block.words), np.uint64)
+        words.view(np.uint8)[:, : block.width] = held[places]
+        out[block.rows] += _mix(words, key[block.rows], block.first).sum(axis=1, dtype=np.uint64)
 
 
-def _blocks(address: int, size: int) -> Iterator[tuple[Array, int]]:
-    """The bytes of a chunk, uint8, a block at a time, each with the number of its first word."""
-    held = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
-    for first in range(0, -(-size // 8), _BLOCK):
-        yield held[8 * first : 8 * (first + _BLOCK)], first
+class _Block(NamedTuple):
+    """`width` bytes of each of the chunks `rows`, all of one size, from word `first` on."""
+
+    rows: Ints
+    first: int
+    width: int
+
+    @property
+    def words(self) -> int:
+        return -(-self.width // 8)
+
+    def windows(self, address: Ints) -> tuple[Array, Any]:
+        """uint8 [places, width], every place from the lowest of these chunks on, and which are
+        theirs: only those are touched.
+        """
+        at = address[self.rows] + 8 * self.first
+        lowest = int(at.min())
+        span = ctypes.c_uint8 * (int(at.max()) - lowest + self.width)
+        held = np.ctypeslib.as_array(span.from_address(lowest))
+        windows = np.lib.stride_tricks.sliding_window_view(held, self.width, writeable=True)
+        return windows, at - lowest if len(at) > 1 else slice(1)
+
+    def pattern(self, seed: np.uint64, key: Words) -> Array:
+        """uint8 [chunks, width]"""
+        seeds = np.full((len(self.rows), self.words), seed)
+        words = _mix(seeds, key[self.rows], self.first)
+        return words.astype("<u8", copy=False).view(np.uint8)[:, : self.width]
 
 
-def _numbers(first: int, count: int) -> Words:
-    return np.arange(first, first + count, dtype=np.uint64)
+def _blocks(size: Ints) -> Iterator[_Block]:
+    """The bytes of all chunks, at most `_BLOCK` words at a time."""
+    if len(size) == 0:
+        return
+    order = np.argsort(size, kind="stable")
+    lengths, begins = np.unique(size[order], return_index=True)
+    for length, rows in zip(lengths.tolist(), np.split(order, begins[1:]), strict=True):
+        words = -(-length // 8)
+        many = max(1, _BLOCK // max(1, words))
+        for begin in range(0, len(rows), many):
+            for first in range(0, words, _BLOCK):
+                yield _Block(rows[begin : begin + many], first, min(8 * _BLOCK, length - 8 * first))
 
 
-def _pattern(seed: np.uint64, key: np.uint64, first: int, size: int) -> Array:
-    """`size` bytes of a chunk's pattern from word `first` on, uint8."""
-    words = _mix(np.full(-(-size // 8), seed), key, _numbers(first, -(-size // 8)))
-    return words.astype("<u8", copy=False).view(np.uint8)[:size]
-
-
-def _mix(seed: Words, key: np.uint64, word: Words) -> Words:
-    """Words of the pattern: the finaliser of splitmix64 over a counter, modulo 2^64."""
-    x = seed + np.full(1, key) * _KEY + word * _WORD
+def _mix(seed: Words, key: Words, first: int) -> Words:
+    """Words [C, W] of the pattern, from word `first` on: the finaliser of splitmix64 over a
+    counter, modulo 2^64.
+    """
+    word = np.arange(first, first + seed.shape[1], dtype=np.uint64)
+    x = seed + key[:, None] * _KEY + word * _WORD
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)

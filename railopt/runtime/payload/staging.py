@@ -1,7 +1,7 @@
 """A plan's copies inside nodes, carried out by the host: staged before the rails, passed on after.
 
 A node has a second send buffer and a second receive buffer, laid out as the first ones. A chunk
-whose rail is not near its source is copied into the second send buffer and sent from there; one
+whose rail is not near its source is copied into the second send buffer and sent from there.  One
 whose rail is not near its destination arrives in the second receive buffer and is copied from
 there. All copies before come before the rails, all copies after come after them.
 """
@@ -33,7 +33,7 @@ class Staging:
 
     @classmethod
     def of(cls, plan: Plan, plain: Layout) -> Staging:
-        """Of a plan whose chunks lie in one buffer per node."""
+        """The staging of a plan whose chunks lie in one buffer per node."""
         parts = plan.fabric, plan.chunks, plan.rail.astype(np.int64)
         before, after = staging(*parts).chunk, np.unique(passing_on(*parts).chunk)
         send, recv = plain.send_buffer.copy(), plain.recv_buffer.copy()

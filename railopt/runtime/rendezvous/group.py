@@ -123,12 +123,12 @@ class Group:
             raise PeerLost(self.lost)
 
     def send(self, rank: int, body: Body) -> None:
-        """To one rank."""
+        """Send `body` to one rank."""
         self._post({"to": rank, "body": body})
 
     def allgather(self, data: Any) -> list[Any]:
-        """Every rank's JSON value, by rank; raises PeerLost if one is lost or silent for too long,
-        which ends the run: what the others say later would be taken for the answer to the next.
+        """Every rank's JSON value, by rank; raises PeerLost if one is lost or sends nothing for
+        too long.  That ends the run: what the others say later would be taken for the next answer.
         """
         return self._gather(data, GATHER_S)
 
@@ -181,8 +181,9 @@ class Group:
             self.check()
 
     def close(self, *, wait: bool = True) -> None:
-        """Say goodbye and, unless the run failed, stay reachable until all others have. A rank that
-        has lost the others says none: so the hub, unless it is its own, tells them that it is gone.
+        """Send a closing message and, unless the run failed, stay reachable until all others have
+        sent theirs. A rank that has lost the others sends none: so the hub, unless it is its own,
+        tells them that it is gone.
         """
         if self._closing:
             return
@@ -193,7 +194,7 @@ class Group:
         if wait and self.lost is None:
             self._over.wait(GOODBYE_S if self._hub is None else HUB_GOODBYE_S)
         elif self._hub is not None:
-            self._over.wait(2.0)  # let the others hear why before their connection ends
+            self._over.wait(2.0)  # time for the reason to arrive before connections end
         self._channel.close()
         if self._hub is not None:
             self._hub.close()

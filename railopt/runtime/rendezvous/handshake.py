@@ -44,7 +44,7 @@ class Hello:
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Hello:
-        """From a client's frame."""
+        """Read a client's frame."""
         rank, size, run, host = (body.get(key) for key in ("rank", "size", "run", "host"))
         if not (
             type(rank) is int and type(size) is int and isinstance(run, str) and type(host) is str
@@ -67,7 +67,7 @@ class Session:
         return hmac.new(self._key, purpose.encode(), hashlib.sha256).digest()
 
     def proof(self, side: str) -> str:
-        """By which "client" or "server" shows that it knows the secret."""
+        """The proof by which "client" or "server" shows that it knows the secret."""
         return self.derive(f"{side} proof").hex()
 
     def proves(self, body: Mapping[str, Any], side: str) -> bool:

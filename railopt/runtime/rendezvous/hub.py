@@ -1,10 +1,10 @@
 """The hub: rank 0's TCP server, through which the ranks find each other, gather, and tell each
 other of faults.
 
-It relays; it decides nothing. A rank whose connection ends without a goodbye is announced to all
-others at once; one that says goodbye, to those that wait for it in a gather. Connections that have
-not proved anything yet are few, live for HELLO_S seconds at most, and give way to newer ones: they
-never keep a rank out.
+It relays; it decides nothing. A rank whose connection ends without a closing message is announced
+to all others at once; one that sends it, to those that wait for it in a gather. Connections that
+have not proved anything yet are few, live for HELLO_S seconds at most, and give way to newer ones:
+they never keep a rank out.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Hub:
     # -- ranks
 
     def _listen_to(self, rank: int, channel: Channel) -> None:
-        reason = "its connection ended without a goodbye"
+        reason = "its connection ended without a closing message"
         try:
             while True:
                 self._handle(rank, channel.recv())
@@ -213,7 +213,7 @@ class Hub:
             self._tell(other, {"left": min(left)})
 
     def _tell(self, rank: int, body: Body) -> None:
-        """To one rank; one that can't be reached is noticed by its own reader."""
+        """Send `body` to one rank; one that can't be reached is noticed by its own reader."""
         channel = self._ranks.get(rank)
         if channel is None:
             return
@@ -231,7 +231,7 @@ class Hub:
                 self._tell(rank, {"missing": missing, "turned_away": away})
 
     def _leave(self, rank: int, reason: str | None) -> None:
-        """A rank said goodbye (no reason), or its connection ended."""
+        """A rank sent its closing message (no reason), or its connection ended."""
         with self._lock:
             lost = reason is not None and rank not in self._gone
             self._gone.add(rank)

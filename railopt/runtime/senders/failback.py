@@ -3,7 +3,7 @@
 The rank with the lower number calls ("probe"), the other answers ("answer"): each end makes a new
 queue pair for the link, and a trial that writes a page there and back. When both pages were right
 the caller says so ("tested"). Whoever begins the next run first asks the other end to admit the
-link in that round ("admit", "admitted"); it waits for the word, so both ends change over in the
+link in that round ("admit", "admitted"), and waits for the answer. So both ends change over in the
 same round, and a run never sees a link come back in its middle.
 
 The old queue pair is destroyed at both ends before the first probe, so none of its bytes is in
@@ -20,7 +20,7 @@ from typing import Any
 
 from railopt.base.errors import BackendError
 from railopt.runtime.rendezvous.wire import PeerLost
-from railopt.runtime.senders.report import Readmission
+from railopt.runtime.senders.report import Readmission, whole_count
 from railopt.runtime.senders.rounds import Rounds
 from railopt.runtime.verbs.engine import Link
 from railopt.runtime.verbs.rails import Options
@@ -141,7 +141,7 @@ class Failback:
         """A peer's word on a link that may come back."""
         group = self.rounds.group
         if "admit" in body:
-            lane, round_ = body["admit"], _count(body["round"])
+            lane, round_ = body["admit"], whole_count(body["round"])
             absent = self._absent.get((peer, lane))
             tested = absent is not None and absent.tested
             yes = tested and self.rounds.round < round_
@@ -156,12 +156,12 @@ class Failback:
         place = peer, body[words[0]]
         absent = self._absent.get(place)
         if "admitted" in body:
-            self._admitted(place, absent, _count(body["round"]), body["yes"] is True)
+            self._admitted(place, absent, whole_count(body["round"]), body["yes"] is True)
             if absent is not None and absent.round is None and body["stands"] is not True:
                 self._fail(absent)  # the other end gave the trial up before this end's message came
         elif "probe" in body:
             self._called(place, absent, body)
-        elif absent is not None and _count(body["try"]) == absent.probes and absent.trial:
+        elif absent is not None and whole_count(body["try"]) == absent.probes and absent.trial:
             if "answer" in body and absent.there is None:
                 self._answered(absent, body["card"])
             elif "tested" in body:
@@ -180,11 +180,11 @@ class Failback:
     def _called(self, place: Place, absent: Absent | None, body: dict[str, Any]) -> None:
         """The peer probes a link: the thread answers."""
         if absent is None or absent.round is not None or absent.link.confirmed is None:
-            word = {"answer": place[1], "try": _count(body["try"]), "card": None}
+            word = {"answer": place[1], "try": whole_count(body["try"]), "card": None}
             self.rounds.group.send(place[0], word)
             return
         self._end(absent)
-        absent.probes, absent.there = _count(body["try"]), TrialCard.from_list(body["card"])
+        absent.probes, absent.there = whole_count(body["try"]), TrialCard.from_list(body["card"])
 
     def _answered(self, absent: Absent, card: Any) -> None:
         if card is None:
@@ -223,7 +223,7 @@ class Failback:
             if self._calls(absent):
                 self._call(absent, now)
             else:
-                self._answer(absent, now)
+                self._answer(absent)
             if absent.trial is not None and now > absent.deadline:
                 raise BackendError("the trial took too long")
         except PeerLost:
@@ -247,7 +247,7 @@ class Failback:
             absent.tested = True
             group.send(link.peer, {"tested": link.lane, "try": absent.probes})
 
-    def _answer(self, absent: Absent, now: float) -> None:
+    def _answer(self, absent: Absent) -> None:
         link = absent.link
         if absent.trial is None:
             if absent.there is None:
@@ -301,12 +301,6 @@ class Failback:
         with self._changed:
             for absent in self._absent.values():
                 self._end(absent)
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError("expected a count")
-    return value
 
 
 _WORDS = "admitted", "probe", "answer", "tested"

@@ -16,7 +16,7 @@ from railopt.base.errors import printable
 from railopt.runtime.payload.layout import write_list
 from railopt.runtime.senders.failback import Failback
 from railopt.runtime.senders.replan import replan
-from railopt.runtime.senders.report import LinkFault, Readmission
+from railopt.runtime.senders.report import LinkFault, Readmission, whole_count
 from railopt.runtime.senders.rounds import READY, SIZES, Rounds
 from railopt.runtime.verbs.engine import Link, LinkJob
 from railopt.runtime.verbs.lib import VerbsError
@@ -99,7 +99,7 @@ class Failover:
         rounds, run = self.rounds, self.rounds.running
         self._confirm(link)
         living = rounds.living(link.peer)
-        if link.confirmed is None or run is None or rounds.doom is not None:
+        if link.confirmed is None or run is None or rounds.failure is not None:
             return
         for kind in (SIZES, READY):  # not before: its bytes must not land twice
             rounds.tell(link.peer, kind, instead_of=link)
@@ -145,10 +145,10 @@ class Failover:
         """A peer's word on a link that died, or on one that may come back."""
         if "down" in body:
             link = self._link(peer, body["down"])
-            self._down(link, _count(body["seen"]), printable(body["cause"]))
+            self._down(link, whole_count(body["seen"]), printable(body["cause"]))
         elif "moved" in body:
-            to = [(self._link(peer, int(n)), _count(k)) for n, k in body["to"].items()]
-            self._moved(Moved(peer, _count(body["round"]), _count(body["jobs"]), to))
+            to = [(self._link(peer, int(n)), whole_count(k)) for n, k in body["to"].items()]
+            self._moved(Moved(peer, whole_count(body["round"]), whole_count(body["jobs"]), to))
         else:
             self.failback.on_message(peer, body)
             return False
@@ -186,12 +186,6 @@ def _events(device: Device) -> list[str]:
         return device.events()
     except Exception as error:
         return [f"its events can't be read ({printable(error, 80)})"]
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError("expected a count")
-    return value
 
 
 _WIDE, _NARROW = np.zeros(0, np.uint64), np.zeros(0, np.uint32)

@@ -21,7 +21,7 @@ from railopt.base.units import format_bytes
 from railopt.model.plan import Plan
 from railopt.runtime.payload import pattern
 from railopt.runtime.payload.layout import Layout, stages
-from railopt.runtime.payload.memory import Memory, check_apart, memory_of
+from railopt.runtime.payload.memory import Memory, memory_of, refuse_overlap
 from railopt.runtime.payload.staging import Staging
 from railopt.runtime.senders.carrier import Carrier
 from railopt.runtime.senders.config import SenderConfig
@@ -73,7 +73,7 @@ class Loopback:
         recv = self._recv if self._recv is not None else self._allocated("recv", layout.recv_bytes)
         _check_size("send", send, layout.send_bytes)
         _check_size("recv", recv, layout.recv_bytes)
-        check_apart(send, recv)
+        refuse_overlap(send, recv)
         source = _addresses(send)[plan.chunks.src] + layout.send_offset
         target = _addresses(recv)[plan.chunks.dst] + layout.recv_offset
         seed = np.uint64(self._round)
@@ -141,7 +141,7 @@ class Loopback:
 
 @contextmanager
 def opened(config: SenderConfig) -> Iterator[Carrier]:
-    """With buffers of its own."""
+    """A carrier with buffers of its own."""
     yield Carrier(Loopback(verify=config.verify, stage=config.stage), config.seen)
 
 

@@ -31,7 +31,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.policies.planner import NODE_POLICIES, Planner, planned_by
 from railopt.runtime.payload.layout import Layout
-from railopt.runtime.payload.memory import check_apart
+from railopt.runtime.payload.memory import refuse_overlap
 from railopt.runtime.rendezvous.wire import MAX_FRAME
 from railopt.runtime.senders.rounds import SIZES
 from railopt.runtime.senders.verbs import Verbs
@@ -69,7 +69,7 @@ class RowSender:
                 f"{len(sender.send)} send and {len(sender.recv)} recv buffers: expected one of "
                 f"each, or one per GPU ({fabric.gpus})"
             )
-        check_apart(sender.send, sender.recv)
+        refuse_overlap(sender.send, sender.recv)
         self.sender, self.alone = sender, policy in NODE_POLICIES
         self._planner = Planner(fabric, group.rank if self.alone else None, cap, policy)
         setup = {"fabric": fabric.digest, "policy": policy, "cap": self._planner.cap}
@@ -114,13 +114,13 @@ class RowSender:
                 f"{self._planner.policy} needs the rows of all {group.size} nodes of {fabric.gpus} "
                 f"GPUs, too many to be sent to all: take one of {', '.join(NODE_POLICIES)}"
             )
-        told = zip(group.names, group.allgather(data), strict=True)
-        return planned_by(self._planner, np.concatenate([unpacked(t, shape, n) for n, t in told]))
+        rows = zip(group.names, group.allgather(data), strict=True)
+        return planned_by(self._planner, np.concatenate([unpacked(t, shape, n) for n, t in rows]))
 
 
 class Sizes:
-    """What this rank tells its peers before a run that each node plans alone, and hears from them:
-    memory that they write to.
+    """What this rank sends its peers before a run that each node plans alone, and the memory to
+    which they write theirs.
 
     sources, targets    peers that send to this rank, and to which it sends, in this run
 
@@ -136,7 +136,7 @@ class Sizes:
         ends = np.cumsum([0, *(np.prod(shape) for shape in shapes)])
         self._memory = np.zeros(ends[-1], NUMBER)
         self._at = [self._memory.ctypes.data + 8 * int(end) for end in ends]
-        self._tell, self._place, self._told, self._placed = (
+        self._tell, self._place, self._received, self._placed = (
             self._memory[start:end].reshape(shape)
             for start, end, shape in zip(ends, ends[1:], shapes, strict=False)
         )
@@ -175,25 +175,27 @@ class Sizes:
         np.add.at(self._tell, (chunks.dst, rails + pair), chunks.size)
         self.targets = np.flatnonzero(self._tell[:, :rails].any(axis=1)).tolist()
 
-    def hear(self, round_: int) -> Iterator[tuple[int, int, int]]:
+    def read_sizes(self, round_: int) -> Iterator[tuple[int, int, int]]:
         """(peer, rail, chunks) of what comes, once every peer has said; writes down where each puts
         its bytes.
         """
-        told, recv, rails = self._told[round_ % 2], self._sender.recv, self._fabric.rails
+        received, recv, rails = self._received[round_ % 2], self._sender.recv, self._fabric.rails
         nodes, gpus = self._fabric.nodes, self._fabric.gpus
-        told[self._rank] = 0
-        if told.min() < 0 or told.max() > INT64_MAX // told.size:
+        received[self._rank] = 0
+        if received.min() < 0 or received.max() > INT64_MAX // received.size:
             raise BackendError("a rank sent sizes that are none: run the same version on all nodes")
-        sizes = told[:, rails:].reshape(nodes, gpus, gpus).transpose(2, 0, 1)  # there, node, here
+        sizes = (
+            received[:, rails:].reshape(nodes, gpus, gpus).transpose(2, 0, 1)
+        )  # there, node, here
         ends = np.cumsum(sizes.reshape(len(recv), -1), axis=1)
         needed, there = ends[:, -1].tolist(), [memory.length for memory in recv]
         if any(n > have for n, have in zip(needed, there, strict=True)):
             raise InputError(f"recv buffers of {there} bytes, what arrives needs {needed}")
         starts = ends.reshape(sizes.shape) - sizes
         self._place[:] = starts.transpose(1, 2, 0).reshape(nodes, -1)
-        sources, on = told[:, :rails].nonzero()
+        sources, on = received[:, :rails].nonzero()
         self.sources = np.unique(sources).tolist()
-        return zip(sources.tolist(), on.tolist(), told[sources, on].tolist(), strict=True)
+        return zip(sources.tolist(), on.tolist(), received[sources, on].tolist(), strict=True)
 
     def place(self, chunks: Chunks, layout: Layout) -> None:
         """Complete a layout with where the peers want our bytes, once they have said."""
@@ -203,12 +205,12 @@ class Sizes:
 
     def parcel(self, peer: int, kind: int, rail: int, round_: int) -> Parcel:
         """The bytes of SIZES or READY for a peer."""
-        tell, place, told, placed = self._at[:4]
+        tell, place, received, placed = self._at[:4]
         address, keys = self._peers[peer]
         width = self._tell.itemsize * (self._tell if kind == SIZES else self._place).shape[1]
         row, mine = peer * width, self._rank * width
         if kind == SIZES:
-            local, remote = tell + row, told + mine + round_ % 2 * width * len(self._tell)
+            local, remote = tell + row, received + mine + round_ % 2 * width * len(self._tell)
         else:
             local, remote = place + row, placed + mine
         lkey, rkey = self._regions[rail].lkey, keys[rail]

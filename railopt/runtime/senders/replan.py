@@ -13,14 +13,13 @@ from railopt.base.arrays import Ints
 from railopt.model.inside import Inside
 from railopt.model.plan import Plan
 
-FALLBACK = "lpt"
-
 
 def replan(plan: Plan, rows: Ints, node: int, peer: int, alive: Sequence[int]) -> tuple[Ints, str]:
-    """Rails, one per chunk of `rows` (all from `node` to `peer`), among those of `alive` that the
-    fabric has at both ends, or all of `alive`, taken for alike, where it has none of them (they
-    were dead when it was planned, and came back); and the policy that chose them: the plan's own,
-    or LPT where that is not one of railopt's (a solver's plan, a policy from outside).
+    """Rails, one per chunk of `rows` (all from `node` to `peer`), and the policy that chose them.
+    Rails are those of `alive` that the fabric has at both ends.  Where it has none of them (they
+    were dead when it was planned, and came back), all of `alive` are used as if equal.  The policy
+    is the plan's own, or LPT where that is not one of railopt's (a solver's plan, a policy from
+    outside).
     """
     from railopt import policies
 
@@ -32,7 +31,7 @@ def replan(plan: Plan, rows: Ints, node: int, peer: int, alive: Sequence[int]) -
         tx = rx = np.full_like(tx, fabric.tx.max())
     inside = _inside(fabric.inside, living)
     smaller = replace(fabric, rails=len(living), tx=tx, rx=rx, inside=inside, devices=())
-    policy = policy_of(plan)
+    policy = policies.policy_of(plan)
     again = policies.plan(smaller, plan.chunks.take(rows), policy)
     return living[again.rail], policy
 
@@ -42,12 +41,3 @@ def _inside(inside: Inside | None, living: Ints) -> Inside | None:
     if inside is None or not inside.near[:, living].any(axis=1).all():
         return None
     return replace(inside, near=inside.near[:, living])
-
-
-def policy_of(plan: Plan) -> str:
-    """By which policy a plan is made again. A name in a file never imports code: only railopt's own
-    policies plan again by name.
-    """
-    from railopt import policies
-
-    return plan.policy if plan.policy in policies.POLICIES else FALLBACK

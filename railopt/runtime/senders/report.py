@@ -95,7 +95,7 @@ class LinkReport:
 
     @property
     def seconds(self) -> float:
-        """From its first post to its last completion."""
+        """Seconds from its first post to its last completion."""
         return self.last_s - self.first_s
 
     @property
@@ -152,11 +152,11 @@ class Report:
             return cls(
                 _text(data["sender"]),
                 _text(data["policy"]),
-                _count(data["bytes"]),
-                _count(data["chunks"]),
+                whole_count(data["bytes"]),
+                whole_count(data["chunks"]),
                 _seconds(data["seconds"]),
                 _records(RailReport, data["rails"]),
-                None if data["wrong"] is None else _count(data["wrong"]),
+                None if data["wrong"] is None else whole_count(data["wrong"]),
                 _records(LinkFault, data["faults"]),
                 _records(Readmission, data["readmissions"]),
                 _records(LinkReport, [_row(LinkReport, row) for row in data["links"]]),
@@ -197,7 +197,8 @@ def _text(value: Any) -> str:
     return printable(value)
 
 
-def _count(value: Any) -> int:
+def whole_count(value: Any) -> int:
+    """Of a peer's message: a whole number from 0."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError("expected a count")
     return value
@@ -217,7 +218,7 @@ def _flag(value: Any) -> bool:
 
 _READERS: dict[str, Callable[[Any], Any]] = {
     "str": _text,
-    "int": _count,
+    "int": whole_count,
     "float": _seconds,
     "bool": _flag,
 }
@@ -247,7 +248,7 @@ def link_reports(
     events: tuple[Sequence[LinkFault], Sequence[Readmission]] = ((), ()),
     dead: Iterable[Place] = (),
 ) -> tuple[LinkReport, ...]:
-    """One record a link that carried something, has an event or is dead.
+    """One record per link that carried something, has an event or is dead.
 
     rows, rail  chunks that went, and the rail that each took, int64 [R]
     times       (node, peer, rail) -> first post and last completion, seconds since the run began

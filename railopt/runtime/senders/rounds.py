@@ -1,7 +1,8 @@
 """Rounds between this rank and its peers, over the links of an engine.
 
 A round is one stage of one run. A receiver tells each peer that will write to it that its memory is
-READY (an immediate); the peer then posts its writes, and one immediate DONE a link after them.
+READY (an immediate); the peer then posts its writes, and one immediate DONE per link after
+them.
 Where each node plans alone (one_node.py), a round begins with an immediate SIZES to every peer,
 which brings what comes from here, and READY brings where to put it. What a dead link still owes is
 counted here; how it is paid over the living ones is failover.py.
@@ -75,7 +76,7 @@ class Transfer:
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return time.perf_counter() - self.begun
 
     def moved(self, link: Link, rows: Ints, rails: Ints) -> None:
@@ -114,12 +115,12 @@ class Rounds:
         self.round, self.activity, self.closed = 0, 0, False
         self.running: Transfer | None = None
         self.owed = dict.fromkeys(wiring.peers, 0)
-        self.doom: BackendError | None = None  # how the run failed, unless better news comes
-        self._doomed_at = 0.0
+        self.failure: BackendError | None = None  # how the run failed, unless better news comes
+        self._failed_at = 0.0
         self._idle_since, self._look_s = 0.0, LOOK_S
         self._error: BaseException | None = None
         # (peer, SIZES or READY) -> (round, digest bits) of its last word
-        self._heard: dict[tuple[int, int], tuple[int, int]] = {}
+        self._last_words: dict[tuple[int, int], tuple[int, int]] = {}
         self._said: dict[tuple[int, int], Link] = {}  # and the link on which we said it
         self._unfinished: Link | None = None
 
@@ -167,7 +168,7 @@ class Rounds:
         assert run is not None
         if run.awaits == SIZES and not run.lacking:
             assert run.alone is not None
-            for peer, rail, count in run.alone.hear(self.round):
+            for peer, rail, count in run.alone.read_sizes(self.round):
                 for link in self.wiring.on(peer, rail)[:count]:
                     self.expect(link, 1)
             for peer in run.alone.sources:
@@ -233,7 +234,7 @@ class Rounds:
     def _has_said(self, peer: int, kind: int) -> bool:
         """Whether a peer has said SIZES or READY of this round, with what is run here."""
         assert self.running is not None
-        round_, digest = self._heard.get((peer, kind), (-1, 0))
+        round_, digest = self._last_words.get((peer, kind), (-1, 0))
         if round_ == self.round and digest != self.running.done & 0xFFFF:
             raise InputError(
                 f"{self.group.names[peer]} runs another plan than this node: give all ranks the "
@@ -251,7 +252,7 @@ class Rounds:
         """Whether this round is done: all our jobs and words acknowledged, all that we expect
         seen.
         """
-        if self.doom is not None or any(self.owed.values()):
+        if self.failure is not None or any(self.owed.values()):
             return False
         if self.running is not None and self.running.awaits is not None:
             return False
@@ -281,7 +282,9 @@ class Rounds:
         kind, run = value >> 30, self.running
         if kind != DONE:
             word = full_round(value, self.round), value & 0xFFFF
-            self._heard[link.peer, kind] = max(word, self._heard.get((link.peer, kind), word))
+            self._last_words[link.peer, kind] = max(
+                word, self._last_words.get((link.peer, kind), word)
+            )
             if run is None:
                 return
             if run.awaits is None:
@@ -304,7 +307,7 @@ class Rounds:
             self.failover.fail(link, cause)
             return
         # also what a peer's memory says when its process is being torn down
-        self.doomed(
+        self.fail(
             BackendError(
                 f"rail {link.rail} to {self.group.names[link.peer]}: a write was refused "
                 f"({cause}): wrong memory key or address; were the buffers freed or registered "
@@ -323,13 +326,13 @@ class Rounds:
     # -- how a run ends badly
 
     def living(self, peer: int) -> list[Link]:
-        """Links to a peer that live; without any the run is doomed, unless the two are done with
+        """Links to a peer that live; without any the run fails, unless the two are done with
         each other: one that ends first closes its links.
         """
         links = self.wiring.living(peer)
         if not links and peer in self._waited_for():
             why = "; ".join(self._causes(peer))
-            self.doomed(PeerLost(f"no living rail is left to {self.group.names[peer]} ({why})"))
+            self.fail(PeerLost(f"no living rail is left to {self.group.names[peer]} ({why})"))
         return links
 
     def _causes(self, peer: int) -> list[str]:
@@ -340,12 +343,12 @@ class Rounds:
                 rails.setdefault(link.cause, []).append(str(link.rail))
         return [f"rail {', '.join(dict.fromkeys(n))}: {cause}" for cause, n in rails.items()]
 
-    def doomed(self, error: BackendError) -> None:
+    def fail(self, error: BackendError) -> None:
         """This run can't succeed. If a peer died, that news is on its way and says more: `step`
         waits for it a little.
         """
-        if self.doom is None:
-            self.doom, self._doomed_at = error, time.monotonic()
+        if self.failure is None:
+            self.failure, self._failed_at = error, time.monotonic()
 
     def on_message(self, peer: int, body: dict[str, Any]) -> None:
         """In the reader's thread: a peer's word on a link that died or may come back."""
@@ -374,8 +377,8 @@ class Rounds:
             if self._error is not None:
                 raise self._error
             self.group.check()
-            if self.doom is not None and time.monotonic() - self._doomed_at > NEWS_S:
-                raise self.doom
+            if self.failure is not None and time.monotonic() - self._failed_at > NEWS_S:
+                raise self.failure
             if self.engine.sweep():
                 self._idle_since = 0.0
                 return True
@@ -384,7 +387,7 @@ class Rounds:
 
     def _look(self) -> None:
         """While nothing happens, ask after the queue pairs to the peers that are waited for, less
-        and less often: one that is gone took its completions along, so none says that it failed.
+        and less often: a queue pair that is gone reports no completion.
         """
         assert self.failover is not None
         now = time.monotonic()

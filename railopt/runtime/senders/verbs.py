@@ -17,7 +17,7 @@ import numpy as np
 from railopt.base.errors import InputError
 from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import Layout
-from railopt.runtime.payload.memory import check_apart, memory_of
+from railopt.runtime.payload.memory import memory_of, refuse_overlap
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.senders.failback import Failback
 from railopt.runtime.senders.failover import Failover
@@ -65,7 +65,7 @@ class Verbs:
         """Start a run; `layout` says where the chunks lie (default: packed, see Layout.packed)."""
         self._check_idle()
         if layout is None:  # which uses all of the buffers
-            check_apart(self.send, self.recv)
+            refuse_overlap(self.send, self.recv)
             layout = Layout.packed(plan.chunks, per_gpu=len(self.send) > 1)
         self.check(plan, layout)
         return self.begin(plan, layout, plan.digest)

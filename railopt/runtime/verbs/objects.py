@@ -340,8 +340,8 @@ class Qp(Owner):
         sl: int = 0,
         tclass: int = 0,
     ) -> None:
-        """To RTS, towards queue pair `number` at `there`; `sl` and `tclass` are the path's service
-        level and traffic class.
+        """Change to RTS, towards queue pair `number` at `there`; `sl` and `tclass` are the path's
+        service level and traffic class.
         """
         self._modify(
             s.IBV_QP_AV
@@ -380,7 +380,7 @@ class Qp(Owner):
         )
 
     def retire(self) -> None:
-        """To ERR: nothing more leaves it or lands through it; what was posted is flushed."""
+        """Change to ERR: nothing more leaves it or lands through it; what was posted is flushed."""
         if not self.retired and self.pointer:
             self.retired = True
             self._modify(0, qp_state=s.IBV_QPS_ERR)

@@ -40,7 +40,7 @@ class Damping(NamedTuple):
         return float(min(self.longest_s, self.first_s * 4.0 ** min(flaps, 32)))
 
     def limit_s(self, probes: int) -> float:
-        """Of the trial with this number."""
+        """Seconds for the trial with this number."""
         return self.trial_s * float(2 ** min(probes // 4, 3))
 
 

@@ -81,7 +81,7 @@ class Trial:
 
     @property
     def card(self) -> TrialCard:
-        """For the other end."""
+        """What the other end must know."""
         return TrialCard(
             self.address,
             (self.qp.number, self.qp.psn),
@@ -90,7 +90,7 @@ class Trial:
         )
 
     def connect(self, there: TrialCard) -> None:
-        """To the other end's own queue pair, ready to be written."""
+        """Connect to the other end's own queue pair, ready to be written."""
         options, qp = self._options, self._own
         port = options.within_mtu(there.port)
         qp.connect(*there.own, self.address, port, PATIENCE, options.sl, options.tclass)

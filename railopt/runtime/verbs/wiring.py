@@ -94,7 +94,7 @@ class Wiring:
         group.allgather("connected")
 
     def _card(self, peer: int) -> Card:
-        """For one peer."""
+        """What one peer must know."""
         lanes = range(self.options.queue_pairs)
         return Card(
             tuple(r.device.name for r in self.rails),

@@ -15,9 +15,7 @@ import numpy.typing as npt
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.objects import Qp
 
-SEND_WR, RECV_WR, SGE, WC = (
-    s.dtype(name) for name in ("ibv_send_wr", "ibv_recv_wr", "ibv_sge", "ibv_wc")
-)
+SEND_WR, RECV_WR, SGE = (s.dtype(name) for name in ("ibv_send_wr", "ibv_recv_wr", "ibv_sge"))
 KIND_WRITE, KIND_IMM, KIND_RECV = 0, 1, 2
 _KIND_SHIFT = 48
 
@@ -36,8 +34,8 @@ def split_id(wr_id: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Writes:
-    """Columns of consecutive RDMA WRITEs, one row a request: addresses uint64 [W], bytes and keys
-    uint32 [W].
+    """Columns of consecutive RDMA WRITEs, one row per request: addresses uint64 [W], bytes and
+    keys uint32 [W].
     """
 
     local: npt.NDArray[np.uint64]

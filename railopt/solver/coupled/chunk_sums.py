@@ -2,8 +2,8 @@
 
 Before a time a NIC carries a sum of some of its node's chunks, of those whose far end is live on
 its rail, and often no such sum fills its room.  Where the bytes, though cut at will, do not fit
-into what NICs hold in this way, no plan is done before that time, and the prices of the fluid
-problem show it: with what NICs hold for their rates, the bytes take longer than 1.
+into what NICs hold in this way, no plan is done before that time.  The prices of the fluid problem
+show it: with what NICs hold for their rates, the bytes take longer than 1.
 """
 
 from __future__ import annotations

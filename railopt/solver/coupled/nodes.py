@@ -107,7 +107,7 @@ def _searched(
 def _bracket(
     value: Fraction, bound: Fraction, witness: Mapping[str, Any], checkable: bool
 ) -> Bracket:
-    """In seconds; an optimum is known only if the checker accepts the witness."""
+    """The bracket in seconds; an optimum is known only if the checker accepts the witness."""
     status = Status.OPEN
     if value == bound:
         status = Status.KNOWN if checkable else Status.CLAIMED

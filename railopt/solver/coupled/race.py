@@ -229,7 +229,7 @@ def first_bound(fabric: Fabric, chunks: Chunks) -> tuple[Fraction, Witness]:
     rates.
     """
     side, node = most_loaded(fabric, chunks)
-    sizes = node_sizes(fabric, chunks, side, node)
+    sizes = node_sizes(chunks, side, node)
     bound, witness = average(sizes, fabric.rates(side)[node].tolist())
     return bound, {"kind": "node", "node": node, "side": side, "witness": witness}
 

@@ -459,7 +459,7 @@ def complete(state: SearchState, order: Array, slots: Array, anchored: Array, si
     ends, relative to capacity.
 
     `anchored` int32 [C]: -1, or the row of `slots` int64 [sizes, rails] whose open places a chunk
-    must take; such a chunk belongs to an anchored node on `side`, whose loads are thereby given,
+    must take.  Such a chunk belongs to an anchored node on `side`, whose loads are thereby given,
     and looks at the other end alone.
     """
     load, capacity, weight = state.load, state.capacity, state.weight

@@ -40,7 +40,7 @@ class BestTimetable(NamedTuple):
 
 
 def paced(exchange: ChunkExchange, wire: Ints, *, early: bool = False) -> Timetable:
-    """The timetable of stages whose wire is int64 [stages, pairs, rails]: what a stage needs is
+    """The timetable of stages whose wire is int64 [stages, pairs, rails].  What a stage needs is
     given in the period before it (`early`: in the first), taken in the period after it; what stays
     inside servers moves beside the longest stage.
     """
@@ -156,7 +156,7 @@ class _Search:
         self.interrupted |= answer.interrupted
         if answer.values is not None:
             try:
-                table = read_back(self.servers, columns, answer.values)
+                table = read_back(columns, answer.values)
                 self.keep(between_gpus(self.exchange, self.servers, table))
             except CheckFailed as error:
                 self.notes.append(f"{BACKENDS[self.backend].title} returned nonsense: {error}")
@@ -202,7 +202,7 @@ class _Search:
             self.claimed = most
 
     def result(self, time_s: float) -> BestTimetable:
-        """In seconds, with what stands for the bound."""
+        """The timetable in seconds, with what stands for the bound."""
         unit = self.exchange.unit
         value = None if self.value is None else self.value * unit
         certified = (self.least * unit, self.witness)

@@ -1,8 +1,9 @@
 """An all-to-all in chunks, the timetables that carry it out, and what none of them beats.
 
 Time is cut into *periods*.  In a period a chunk makes one of three hops: over scale-up from its GPU
-to the owner of a rail (not needed for a rail that its GPU is near), over that rail to the other
-server, over scale-up to its target.  What stays inside a server makes one hop over scale-up.
+to the owner of a rail, over that rail to the other server, or over scale-up to its target.  The
+first is not needed for a rail that its GPU is near.  What stays inside a server makes one hop over
+scale-up.
 
     stages   a period is a stage: as long as it needs, a barrier at its end.  A stage with bytes on
              the wire lasts its start-up and what its busiest NIC sends or receives; it lasts at
@@ -106,9 +107,7 @@ class ChunkExchange(Value):
         chunk = whole_number(chunk, "chunk", 1, INT64_MAX)
         if startup < 0:
             raise InputError(f"a start-up of {float(startup):g} s: expected 0 or more")
-        rates = [int(rate) for rate in np.unique([*fabric.tx.flat, *fabric.rx.flat]) if rate]
-        if not rates:
-            raise InputError("every NIC is dead: nothing can be sent")
+        rates = fabric.living_rates
         if epoch is None:
             epoch = Fraction(chunk, min(rates))
         if epoch <= 0:
@@ -123,8 +122,9 @@ class ChunkExchange(Value):
         if (int(demand.sum()) * max(steps) + fabric.nodes * startup) / unit >= MOST_UNITS:
             named = ", ".join(f"{rate}B/s" for rate in rates[:8])
             raise InputError(
-                f"chunks of {chunk} bytes at {named} have no common unit of time that is long "
-                "enough for a program; use rates of fewer digits (49.2GB/s) or larger chunks"
+                f"{int(demand.sum())} chunks of {chunk} bytes at {named} take too long for a "
+                f"program in units of {float(unit):.3g} s, the longest that divides all times; use "
+                "larger chunks or rates of fewer digits (49.2GB/s)"
             )
         cost = {0: 0, **{rate: int(Fraction(chunk, rate) / unit) for rate in rates}}
         return cls(

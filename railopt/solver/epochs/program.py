@@ -131,7 +131,7 @@ def build(exchange: ChunkExchange, periods: int, most: int) -> tuple[WholeProgra
     return WholeProgram(cost, high, row, column, value, low, top), columns
 
 
-def read_back(exchange: ChunkExchange, columns: EpochColumns, values: Ints) -> Timetable:
+def read_back(columns: EpochColumns, values: Ints) -> Timetable:
     """The timetable that values of the columns stand for."""
     values = np.append(values, 0)  # columns of -1 are 0
     return Timetable(*(values[part] for part in columns.table))

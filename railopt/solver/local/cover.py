@@ -1,10 +1,10 @@
 """Exact cover: choose loads from a list so that every job is carried, each rail once.
 
-Sets of loads are bit masks, 64 loads a word.  Each node branches on the type of job with the fewest
-usable loads (Knuth's rule); a load that has failed is not used again below the same node, so no
-combination is met twice.  Nor is one tried that could be fuller with another job left, added or in
-place of a smaller one, when it is the only load left to carry the job branched on: if there is a
-cover with it, there is one with the fuller load, met here or with a load that failed before.
+Sets of loads are bit masks, 64 loads per word.  Each node branches on the type of job with the
+fewest usable loads (Knuth's rule); a load that has failed is not used again below the same node, so
+no combination is met twice.  Nor is a load tried that could be fuller with another job left, added
+or in place of a smaller one, when it is the only load left to carry the job branched on.  If there
+is a cover with it, there is one with the fuller load, met here or with a load that failed before.
 
 numba caches by file: after a change here, remove the caches of fill.py, which inlines this code.
 """

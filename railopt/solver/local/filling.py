@@ -42,9 +42,9 @@ def perfect(state: LocalState, budget_s: float = BUDGET_S) -> None:
 
 
 def closer(state: LocalState, budget_s: float) -> None:
-    """Better assignments: half as far from the bound, while such are found, and where none is, half
-    as much better, and in turn a quarter as far from the bound, where rails have fewer loads that
-    waste so little; an eighth of the time for each.
+    """Better assignments: half as far from the bound, while such are found, else half as much
+    better.  In turn with these, a quarter as far from the bound as the try before, where rails have
+    fewer loads that waste so little.  Each try has an eighth of the time.
     """
     stop = state.deadline.within(budget_s)
     better, near = (state.value - state.bound) // 2, (state.value - state.bound) // 8

@@ -103,9 +103,9 @@ class Master:
     def widen(
         self, counts: Ints, weights: Ints, enough: Ints, worth: Ints, deadline: Deadline
     ) -> tuple[bool, bool]:
-        """(whether loads were added, whether the search for them was complete): for each class the
-        heaviest load of some of these jobs where it weighs more than `enough` int64 [classes], then
-        others heavier than `worth` that share no type with those before.
+        """(whether loads were added, whether the search for them was complete).  The loads are, for
+        each class, the heaviest load of some of these jobs where it weighs more than `enough` int64
+        [classes], then others heavier than `worth` that share no type with those before.
         """
         before, sure = len(self.columns), True
         for number in range(len(self.rails)):

@@ -41,7 +41,7 @@ def _optimum(_: Record, optimum: Fraction) -> Fraction:
 
 
 def _rails(record: Record) -> int:
-    """Of one list of sizes, which LPT's ratio is about: between nodes, receivers have theirs."""
+    """The rails of one list of sizes: LPT's ratio says nothing of receivers on other nodes."""
     problem = record["best"]["problem"]
     need(problem["kind"] == "local", "several nodes: expected one list of sizes on equal rails")
     return int(problem["rails"])

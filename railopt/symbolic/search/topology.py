@@ -67,8 +67,8 @@ def switched(most_nodes: int, most_rails: int) -> Iterator[SymbolicFabric]:
 
 
 def proportional(nodes: int, rails: int) -> SymbolicFabric:
-    """NIC n of node k sends at a_k b_n and receives at c_k b_n: one profile b, any factor a node
-    and side.
+    """NIC n of node k sends at a_k b_n and receives at c_k b_n: one profile b, any factor per
+    node and side.
     """
     b = [sp.Symbol(f"b_{n}", positive=True) for n in range(rails)]
     tx, rx = (

@@ -32,7 +32,7 @@ class SmallLayer(NamedTuple):
 
 
 class LayerPrices(NamedTuple):
-    """Of a token received, of one sent, of a slot; by node."""
+    """The prices of a token received, of one sent, of a slot; by node."""
 
     recv: tuple[int, ...]
     send: tuple[int, ...]
@@ -127,7 +127,8 @@ def certificate(layer: SmallLayer, prices: LayerPrices) -> dict[str, Any]:
     }
 
 
-def _accepted(prove: Prove, record: dict[str, Any], bound: Fraction) -> bool:
+def accepted(prove: Prove, record: dict[str, Any], bound: Fraction) -> bool:
+    """Whether the checker takes a certificate for this bound."""
     try:
         return bool(prove(Problem(record, bound, ".", Meter(10**6))))
     except Rejected:
@@ -141,8 +142,8 @@ def prices(quick: bool = False, *, prove: Prove = check_layer) -> Result:
         known, shown = least(layer), False
         for each in _prices(len(layer.slots)):
             record = certificate(layer, each)
-            shown = shown or _accepted(prove, record, known)
-            if _accepted(prove, record, known + Fraction(1, 8)):
+            shown = shown or accepted(prove, record, known)
+            if accepted(prove, record, known + Fraction(1, 8)):
                 failures.append(f"{layer}: {each} show more than the least, {known}")
         tried, exact = tried + 1, exact + (shown and known > 0)
     if not 4 * exact >= tried:

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import sympy as sp
 
-from railopt.checker import Meter, Problem, Rejected, check_leaves
+from railopt.checker import check_leaves
 from railopt.symbolic.algebra import is_zero, rank, sums_agree
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.topology import SymbolicFabric, crossing, switched
 from railopt.symbolic.statements.balance import M, N, aggregate_uniform, constraints, f, k, n
+from railopt.symbolic.statements.layer import Prove, accepted
 
-Prove = Callable[..., Any]
 Expr = Any
 UNIFORM = "every NIC sends and receives the same share of its node"
 
@@ -82,20 +82,13 @@ def cut(quick: bool = False, *, prove: Prove = check_leaves) -> Result:
         groups, shown = range(-(-small.nodes // small.below)), False
         for group, side in product(groups, ("send", "recv")):
             record = certificate(small, {"kind": "leaf", "group": group, "side": side})
-            shown = shown or _accepted(prove, record, least)
-            if _accepted(prove, record, least + Fraction(1, 16)):
+            shown = shown or accepted(prove, record, least)
+            if accepted(prove, record, least + Fraction(1, 16)):
                 failures.append(f"{small}: group {group} {side} shows more than {least}")
         tried, exact = tried + 1, exact + shown
     if not 8 * exact >= tried:
         failures.append(f"only {exact} of {tried} shown exactly")
     return verdict("exhaustive", f"{tried} instances of 3 or 4 nodes", failures)
-
-
-def _accepted(prove: Prove, record: dict[str, Any], bound: Fraction) -> bool:
-    try:
-        return bool(prove(Problem(record, bound, ".", Meter(10**6))))
-    except Rejected:
-        return False
 
 
 # ---------------------------------------------------------------- T17a: even splits

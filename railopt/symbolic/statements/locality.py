@@ -215,7 +215,7 @@ def _loads(counts: Matrix, rails: int, on_rail: Callable[[int, int, int, int], i
 
 
 def _optimum(counts: Matrix, rails: int) -> int:
-    """Of unit chunks: the largest row or column over N, rounded up (T8)."""
+    """The optimum of unit chunks: the largest row or column over N, rounded up (T8)."""
     lines: dict[tuple[str, int], int] = {}
     for (k, f), q in counts.items():
         lines["send", k] = lines.get(("send", k), 0) + q
@@ -274,14 +274,6 @@ def mean_largest(classes: Sequence[int], active: int) -> Fraction:
 def balanced(senders: int, rails: int) -> Row:
     """The most equal classes."""
     return tuple((senders + n) // rails for n in range(rails))
-
-
-def dice_value(senders: int, rails: int) -> Fraction:
-    """T18f: the best expected ratio with shared dice, one chunk per sender, one destination."""
-    return max(
-        mean_largest(balanced(senders, rails), active) / -(-active // rails)
-        for active in range(1, senders + 1)
-    )
 
 
 def dice(quick: bool = False, *, least: Callable[[int, int], Row] = balanced) -> Result:

@@ -74,7 +74,7 @@ def _splits(bytes_: int, rooms: list[int]) -> Iterator[tuple[int, ...]]:
 
 
 class Unit(NamedTuple):
-    """From GPU `gpu` of node `src` to the GPUs `needs` of node `dst`."""
+    """Bytes from GPU `gpu` of node `src` to the GPUs `needs` of node `dst`."""
 
     src: int
     gpu: int
@@ -109,10 +109,12 @@ def prices(quick: bool = False, *, prove: Prove = prove_moved) -> Result:
         for units in (c for n in (1, 2, 3) for c in combinations(kinds, n)):
             for time, least in _least(units, near, rates).items():
                 moving = Moving(rates, rates, inside, _columns(units), time, Fraction(least))
-                shown = _shown(moving, prove)
-                tried, exact = tried + 1, exact + (shown == least)
-                if shown > least:
-                    failures.append(f"{units} within {time}: accepted for {shown}, least {least}")
+                accepted = _accepted(moving, prove)
+                tried, exact = tried + 1, exact + (accepted == least)
+                if accepted > least:
+                    failures.append(
+                        f"{units} within {time}: accepted for {accepted}, least {least}"
+                    )
     if not exact:
         failures.append("no prices show any optimum: the check refuses everything")
     return verdict(
@@ -149,7 +151,7 @@ def _least(
     return {time: min(b for t, b in found if t <= time) for time, _ in found}
 
 
-def _shown(moving: Moving, prove: Prove) -> int:
+def _accepted(moving: Moving, prove: Prove) -> int:
     """The most that some prices are accepted for: 1 above the least is enough to be wrong."""
     best = -1
     for side, pair in product((0, 1), PRICES):

@@ -192,7 +192,7 @@ def joint(quick: bool = False, *, prove: Callable[..., str] = prove_joint) -> Re
             [list(column) for column in zip(*instance, strict=True)],
         )
 
-        def shown(
+        def accepted(
             bound: int, send: list[int], recv: list[int], columns: list[list[int]] = columns
         ) -> bool:
             try:
@@ -212,9 +212,9 @@ def joint(quick: bool = False, *, prove: Callable[..., str] = prove_joint) -> Re
             f"{list(instance)}: senders {send} and receivers {recv} accepted for {best + 1}, the "
             f"optimum is {best}"
             for send, recv in sides
-            if shown(best + 1, send, recv)
+            if accepted(best + 1, send, recv)
         ]
-        if not shown(best, nodes, nodes):
+        if not accepted(best, nodes, nodes):
             failures.append(f"{list(instance)}: all sides do not show the optimum {best}")
     return verdict(
         "exhaustive",
@@ -226,7 +226,7 @@ def joint(quick: bool = False, *, prove: Callable[..., str] = prove_joint) -> Re
     )
 
 
-def whole(quick: bool = False, *, prove: Callable[..., str] = prove_whole) -> Result:
+def whole_chunks(quick: bool = False, *, prove: Callable[..., str] = prove_whole) -> Result:
     """T7k: no prices are accepted for more than the optimum; those of some instances show it."""
     most, rates = 2 if quick else 3, [[2, 1], [1, 1], [1, 0]]
     instances, failures, met = any_size_instances(3, most, 2), [], 0
@@ -243,7 +243,7 @@ def whole(quick: bool = False, *, prove: Callable[..., str] = prove_whole) -> Re
         columns = [list(column) for column in zip(*instance, strict=True)]
         best = _fastest(rates, columns)
 
-        def shown(bound: Fraction, witness: Any, columns: list[list[int]] = columns) -> bool:
+        def accepted(bound: Fraction, witness: Any, columns: list[list[int]] = columns) -> bool:
             try:
                 prove(rates, rates, columns, bound, witness, Meter(10**7))
             except Rejected:
@@ -254,9 +254,9 @@ def whole(quick: bool = False, *, prove: Callable[..., str] = prove_whole) -> Re
         failures += [
             f"{list(instance)}: {witness} accepted for {above}, the optimum is {best}"
             for witness in witnesses
-            if shown(above, witness)
+            if accepted(above, witness)
         ]
-        met += any(shown(best, witness) for witness in witnesses)
+        met += any(accepted(best, witness) for witness in witnesses)
     if not met:
         failures.append("no prices show any optimum: the check refuses everything")
     return verdict(

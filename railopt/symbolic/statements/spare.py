@@ -1,8 +1,8 @@
 """T15: copies of experts in spare slots, every small instance tried.
 
 GPUs hold experts and may take copies of others, one a spare slot; then every token goes to a GPU
-that has its expert.  The *least* is the least tokens of the fullest GPU over all copies and splits:
-for given copies it is, by Hall's condition, the largest mean of a set of experts over the GPUs that
+that has its expert.  The *least* is the least tokens of the fullest GPU over all copies and splits.
+For given copies it is, by Hall's condition, the largest mean of a set of experts over the GPUs that
 have one of them, rounded up.
 """
 

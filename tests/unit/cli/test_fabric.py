@@ -97,7 +97,10 @@ ALONE = dump([bridge(0, gpu(0))])
         (["fabric", "show", "no-gpu.toml"], "no-gpu.toml: rail 1 belongs to no GPU"),
         (["convert", "no-gpu.toml", "f.toml"], "no-gpu.toml: rail 1 belongs to no GPU"),
         (["fabric", "show", "."], "Is a directory"),
-        (["fabric", "show", "topo.xml", "--fabric", "fabric.toml"], "contradict"),
+        (
+            ["fabric", "show", "topo.xml", "--fabric", "fabric.toml"],
+            "--fabric can't do anything with FABRIC",
+        ),
         (["fabric", "show", "topo.xml", "--rails", "4"], "--fabric and --rails contradict"),
         (["fabric", "show", "fabric.toml", "--nodes", "4"], "--fabric and --nodes contradict"),
         (["fabric", "show", "topo.xml", "--node", "1"], "node = 1: expected"),

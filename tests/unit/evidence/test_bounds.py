@@ -37,7 +37,7 @@ def test_no_node_that_decides_is_skipped(seed: int) -> None:
     fabric = fabric.degraded(rates)
     chunks = railopt.workloads.moe(fabric, tokens=64, skew=1.0, seed=seed).chunks("4MiB")
     every = [
-        local_bound(node_sizes(fabric, chunks, side, node), fabric.rates(side)[node].tolist())[0]
+        local_bound(node_sizes(chunks, side, node), fabric.rates(side)[node].tolist())[0]
         for side in SIDES
         for node in range(5)
     ]

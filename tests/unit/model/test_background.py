@@ -152,6 +152,12 @@ def test_commands_plan_and_simulate_beside_a_plan(
         assert stored.fabric == FABRIC
         assert main(["simulate", made, *reduce, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["bound_ps"] == float(said * 10**12)
+        asked = ["gap", made, *reduce, "--limit", "0s", "--json"]  # of a saved plan: the same value
+        assert main(asked) in (0, 2)
+        (row,) = json.loads(capsys.readouterr().out)["rows"]
+        assert Fraction(row["value"]) == said
+    assert main(["solve", made, *reduce, "--limit", "100ms", "--json"]) in (0, 2)
+    assert Fraction(json.loads(capsys.readouterr().out)["bound"]) <= said
     slow = str(tmp_path / "slow.npz")
     planned(1, "own-nic", FABRIC.degraded({(0, 0): Fraction(1, 2)})).save(slow)
     assert main(["simulate", mine, "--background", slow]) == 1

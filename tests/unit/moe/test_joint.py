@@ -14,8 +14,8 @@ from scipy.optimize import linprog
 from railopt.base.dice import Dice
 from railopt.base.errors import InputError
 from railopt.checker import check_certificate
+from railopt.moe.found_placement import find_placement
 from railopt.moe.joint import Demand, NodePrices
-from railopt.moe.together import found_together
 
 
 def drawn(seed: int) -> Demand:
@@ -112,7 +112,7 @@ def test_no_copies_beside_those_that_are_there_are_below_the_bound(seed: int) ->
 @pytest.mark.parametrize("seed", range(16))
 def test_what_is_found_can_be_done_and_is_near_the_best(seed: int) -> None:
     demand = drawn(seed)
-    found = found_together(demand, demand.relaxed().held)
+    found = find_placement(demand, demand.relaxed().held)
     assert (found.holds.sum(axis=1) <= demand.slots).all()
     assert found.holds.any(axis=0).all()
     away = np.where(found.holds, 0, demand.tokens)

@@ -11,10 +11,10 @@ import pytest
 from railopt.base.dice import Dice
 from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
+from railopt.moe.found_placement import find_placement, split_over
 from railopt.moe.joint import Demand, NodePrices
 from railopt.moe.routing.sources import trace_from
 from railopt.moe.routing.trace import Trace
-from railopt.moe.together import found_together, split_over
 from railopt.moe.weigh import (
     ANY_COPIES,
     ANY_PLACEMENT,
@@ -171,7 +171,7 @@ def test_a_weak_bound_names_the_freedom_that_makes_it(seed: int) -> None:
     one = np.ones(4, np.int64)
     demand = Demand(Dice(seed, "crowded").below(60, (4, 4)), one, 10 * one, 10 * one, 1)
     near = demand.relaxed()
-    found = found_together(demand, near.held)
+    found = find_placement(demand, near.held)
     worst = max(
         (split_over(demand, np.eye(4, dtype=bool)[list(each)]) for each in permutations(range(4))),
         key=lambda each: each.seconds(demand),

@@ -180,6 +180,7 @@ def test_lpt_dealt_deals_the_largest_chunks_and_spreads_the_others() -> None:
             if size[c] == largest[k]:
                 apart, turn = (f - k - 1) % nodes, dealt[k, f]
                 start = apart // 2 * rails // (nodes // 2)
+                start = apart // 2 * 2 if nodes > 2 * rails else start
                 n = (start - 1 - turn if apart % 2 else start + turn) % rails
                 dealt[k, f] += 1
             load[k, f, n] += size[c]

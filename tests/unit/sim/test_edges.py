@@ -133,7 +133,7 @@ def test_traffic_is_not_written_as_something_else(
     ("words", "said"),
     [
         (["--replan"], "without --fault"),
-        (["--replan", "--balancer", "ecmp", "--fault", "1ms:0:0=0"], "beside --balancer"),
+        (["--replan", "--balancer", "ecmp", "--fault", "1ms:0:0=0"], "with --balancer"),
     ],
 )
 def test_replan_says_what_is_missing(

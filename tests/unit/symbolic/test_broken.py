@@ -65,7 +65,7 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("scheduling.posterior_attained", {"rounds_more": 1}),
     *(
         (f"soundness.{kind}", {"prove": prove})
-        for kind in ("average", "pigeonhole", "count", "dual", "cover", "joint", "whole")
+        for kind in ("average", "pigeonhole", "count", "dual", "cover", "joint", "whole_chunks")
         for prove in (gullible, stubborn)
     ),
     ("soundness.node_lifting", {"coupled": False}),

@@ -11,7 +11,7 @@ import pytest
 from railopt import Chunks, Fabric, Plan
 from railopt.base.errors import InputError
 from railopt.runtime.payload import pattern
-from railopt.runtime.payload.memory import check_apart, memory_of
+from railopt.runtime.payload.memory import memory_of, refuse_overlap
 from railopt.runtime.senders.loopback import Loopback
 
 MASK = (1 << 64) - 1
@@ -174,10 +174,10 @@ def test_memory_is_sent_or_receives(
     pool = np.zeros(50, np.uint8)
     sides = [[memory_of(pool[a:b], writable=True) for a, b in side] for side in (send, recv)]
     if fine:
-        check_apart(*sides)
+        refuse_overlap(*sides)
         return
     with pytest.raises(InputError, match="share memory"):
-        check_apart(*sides)
+        refuse_overlap(*sides)
 
 
 def test_loopback_does_not_receive_where_it_sends() -> None:

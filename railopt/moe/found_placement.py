@@ -32,7 +32,7 @@ class FoundPlacement(NamedTuple):
     received: Ints
 
     def seconds(self, demand: Demand) -> Fraction:
-        """Of the busiest node's NICs."""
+        """Seconds of the busiest node's NICs."""
         ends = [*zip(self.sent.tolist(), demand.tx.tolist(), strict=True)]
         ends += zip(self.received.tolist(), demand.rx.tolist(), strict=True)
         times = (Fraction(tokens * demand.token_bytes, rate) for tokens, rate in ends if tokens)
@@ -43,14 +43,14 @@ class FoundPlacement(NamedTuple):
         return self.seconds(demand) + self.seconds(demand.back)
 
 
-def found_together(demand: Demand, wish: Floats, tries: int = TRIES) -> FoundPlacement:
+def find_placement(demand: Demand, wish: Floats) -> FoundPlacement:
     """A placement in the slots that starts near float64 [node, expert], the part of an expert that
     a node should hold; nodes can send and receive, and none holds an expert already.
     """
     holds = _rounded(demand, wish).astype(np.int64)
     largest = np.argsort(-demand.tokens.sum(axis=0), kind="stable")
     rates = demand.tx.astype(np.float64), demand.rx.astype(np.float64)
-    _descend(holds, demand.tokens, largest, *rates, min(MOST_TRIES, tries * holds.size))
+    _descend(holds, demand.tokens, largest, *rates, min(MOST_TRIES, TRIES * holds.size))
     return split_over(demand, holds.astype(np.bool_))
 
 
