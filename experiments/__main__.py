@@ -48,7 +48,7 @@ def main() -> int:
         codes[name] = subprocess.run(command, cwd=HERE.parent, check=False).returncode
         print(f"=== {name}: exit code {codes[name]}, {time.monotonic() - begun:.0f} s", flush=True)
     if not args.names:
-        _write_not_tried(Path(args.out) / "not_tried")
+        write_not_tried(Path(args.out) / "not_tried")
     crashed, differ = (
         [n for n, c in codes.items() if c not in (0, 4)],
         [n for n, c in codes.items() if c == 4],
@@ -60,7 +60,7 @@ def main() -> int:
     return 3 if crashed else 4 if differ else 0
 
 
-def _write_not_tried(folder: Path) -> None:
+def write_not_tried(folder: Path) -> None:
     """Rows of the report's table of headline claims that no experiment compares."""
     rows = [
         {

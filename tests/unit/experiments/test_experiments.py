@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.__main__ import _write_not_tried
+from experiments.__main__ import write_not_tried
 from experiments.common import (
     HELD,
     MISSED,
@@ -332,7 +332,7 @@ def test_spreadout_without_a_barrier_waits_for_its_own_peers_alone() -> None:
 
 
 def test_claims_that_were_not_tried_are_rows_of_the_report(tmp_path: Path) -> None:
-    _write_not_tried(tmp_path / "not_tried")
+    write_not_tried(tmp_path / "not_tried")
     rows = read_experiments(tmp_path)["not_tried"]
     assert {row["name"].split(":")[0] for row in rows} <= {
         "RailS",
