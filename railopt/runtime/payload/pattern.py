@@ -3,8 +3,8 @@
 The pattern depends on the position.  Word w of the chunk with key k is mix(seed, k, w), so a byte
 that landed in the wrong place, in the wrong chunk or in the wrong round is a wrong byte.
 
-Small chunks of one size are looked at together, long ones block by block.  numpy and memmove
-release Python's lock, so rails that copy in threads do so at the same time.
+Patterns of small chunks of one size are handled together, of long ones block by block.  numpy and
+memmove release Python's lock, so rails that copy in threads do so at the same time.
 """
 
 from __future__ import annotations
@@ -18,21 +18,13 @@ import numpy as np
 from railopt.base.arrays import Array, Bools, Ints, Words
 
 _BLOCK = 1 << 16  # words that are looked at together
-_LONG = 1 << 14  # bytes of a chunk that is copied alone
 _KEY, _WORD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 
 
 def copy_chunks(source: Ints, target: Ints, size: Ints) -> None:
     """Copy every chunk: addresses and bytes, int64 [C]."""
-    long = size >= _LONG
-    rows = zip(target[long].tolist(), source[long].tolist(), size[long].tolist(), strict=True)
-    for to, at, length in rows:
+    for to, at, length in zip(target.tolist(), source.tolist(), size.tolist(), strict=True):
         ctypes.memmove(to, at, length)
-    source, target = source[~long], target[~long]
-    for block in _blocks(size[~long]):
-        to, places = block.windows(target)
-        at, begins = block.windows(source)
-        to[places] = at[begins]
 
 
 def fill_pattern(address: Ints, size: Ints, key: Words, seed: np.uint64) -> None:
