@@ -479,7 +479,6 @@ def _weighed(
             way, known = found, there
     tell("what nothing beats")
     exchange, found_ps, farthest = bounds.last()
-    held = [row.exchange_ps for row in rows if row.added != "experts"]  # within the slots
     return Weighed(
         tuple(rows),
         exchange,
@@ -489,7 +488,7 @@ def _weighed(
         weighing.slots,
         asked.each_alone,
         weighing.sized.name,
-        _weakness(exchange, min(found_ps, *held), farthest),
+        _weakness(exchange, found_ps, farthest),
         bounds.witness,
     )
 
@@ -605,13 +604,13 @@ class Farthest(NamedTuple):
         return {name: steps[name] - steps[before] for before, name in pairwise(steps)}
 
 
-def _weakness(bound: int, best: int, farthest: Farthest) -> str:
+def _weakness(bound: int, found: int, farthest: Farthest) -> str:
     """What `Weighed.weakness` says, measured where the bound and what was found are farthest
     apart.
     """
-    if 10 * best <= 11 * bound:
+    if 10 * found <= 11 * bound:
         return ""
-    behind = f"the last bound is {1 - bound / best:.0%} below the best found"
+    behind = f"the last bound is {1 - bound / found:.0%} below the best found"
     nodes, experts = farthest.demand.tokens.shape
     if nodes * experts > MOST_CELLS:
         return (

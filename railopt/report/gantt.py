@@ -37,7 +37,7 @@ def gantt(
     title: str = "",
     width: float = PAGE,
 ) -> Any:
-    """A figure: one band a timeline, compute above network, on one time axis; bands are
+    """A figure: one band per timeline, compute above network, on one time axis; bands are
     called by `names`, or by their styles.
     """
     from matplotlib.patches import Patch

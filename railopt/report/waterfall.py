@@ -70,6 +70,6 @@ def worth_figure(found: Weighed, *, width: float = PAGE) -> Figure:
         "placement in the slots beats, with any split, rails and stages; dotted: the best that "
         "was found, on NICs alone. Pale: left out of what follows.",
         waterfall(found, width=width),
-        ["mechanism", "how", "exchange, ms", "its bound", "iteration, ms", "its bound"],
+        ["mechanism", "how", "exchange, ms", "bound, ms", "iteration, ms", "its bound, ms"],
         [*rows, ["best found", *together], ["nothing beats", "any placement in the slots", *least]],
     )

@@ -24,6 +24,7 @@ from railopt.evidence import certificate as certificates
 from railopt.evidence.certificate import Certificate, save_moved
 from railopt.model.inside import Inside
 from railopt.model.traffic import Traffic
+from tests.drawn import random_units
 from tests.moved import least_moved
 
 kernel = importlib.import_module("railopt.checker")
@@ -136,15 +137,6 @@ def test_a_solvers_word_is_no_proof() -> None:
 ODD = Inside(np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 0, 1, 0]], np.bool_))
 
 
-def units(fabric: Fabric, count: int, seed: int) -> Chunks:
-    rng = np.random.default_rng(seed)
-    src_gpu = rng.integers(0, fabric.nodes * fabric.gpus, count)
-    dst = (src_gpu // fabric.gpus + rng.integers(1, fabric.nodes, count)) % fabric.nodes
-    targets = rng.random((count, fabric.gpus)) < 0.4
-    size = rng.integers(1, 1000, count)
-    return Chunks.from_units(fabric, src_gpu=src_gpu, dst=dst, size=size, targets=targets)
-
-
 @pytest.mark.parametrize(
     "fabric",
     [
@@ -157,7 +149,7 @@ def units(fabric: Fabric, count: int, seed: int) -> Chunks:
 def test_plans_in_full_and_by_file_are_those_of_the_library(
     fabric: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number, chunks in enumerate([units(fabric, 60, 0), units(fabric, 9, 1)]):
+    for number, chunks in enumerate([random_units(fabric, 60, 0), random_units(fabric, 9, 1)]):
         made = plan(fabric, chunks, "lpt")
         found = least_moved(fabric, chunks, made.makespan)
         claim = made.makespan, found.bytes, found.witness
@@ -265,7 +257,7 @@ def test_arrays_of_a_plan_file_that_do_not_fit_are_rejected(
 ) -> None:
     monkeypatch.setattr(certificates, "INLINE", 0)
     fabric = Fabric.uniform(3, 4, gpus=4)
-    made = plan(fabric, units(fabric, 20, 0), "lpt")
+    made = plan(fabric, random_units(fabric, 20, 0), "lpt")
     found = least_moved(fabric, made.chunks, made.makespan)
     path, file = save_moved(made, made.makespan, found.bytes, found.witness, tmp_path / "c.json")
     header, arrays = made._content()

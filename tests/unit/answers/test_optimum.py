@@ -16,18 +16,9 @@ from railopt import Fabric, Traffic
 from railopt.answers.optimum import best_schedule
 from railopt.checker import check
 from railopt.solver.epochs.exchange import ChunkExchange, bound
+from tests.drawn import exchange
 
 Cli = Callable[..., Any]
-
-
-def exchange(startup: Fraction = Fraction(1, 10**6), **more: Any) -> tuple[Fabric, ChunkExchange]:
-    """Three servers x 1 GPU; server 0 sends 5 chunks to 1 and 3 to 2, of 50 kB: 1 us each.  In two
-    stages they take 9 us or more, in three 8.
-    """
-    fabric = Fabric.uniform(3, 1)
-    matrix = np.array([[0, 5, 3], [4, 0, 2], [1, 3, 0]]) * 50_000
-    traffic = Traffic.from_matrix(matrix, fabric)
-    return fabric, ChunkExchange.of(fabric, traffic, 50_000, startup, **more)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from railopt.base.arrays import Value, save_npz
 from railopt.base.errors import FormatError, InputError
 from railopt.model.inside import Inside
 from railopt.model.plan import rail_costs
+from tests.drawn import random_units
 
 FABRIC = Fabric.uniform(nodes=3, rails=2)
 WIDE = Fabric.uniform(3, 4, gpus=4)
@@ -201,15 +202,6 @@ def test_names_that_can_not_be_right_are_refused(names: Any, tmp_path: Path) -> 
     save_npz(tmp_path / "plan.npz", "plan", {**header, "names": names}, arrays)
     with pytest.raises(FormatError, match=r"names|hosts"):
         Plan.read(tmp_path / "plan.npz")
-
-
-def random_units(fabric: Fabric, count: int, seed: int) -> Chunks:
-    rng = np.random.default_rng(seed)
-    src_gpu = rng.integers(0, fabric.nodes * fabric.gpus, count)
-    dst = (src_gpu // fabric.gpus + rng.integers(1, fabric.nodes, count)) % fabric.nodes
-    targets = rng.random((count, fabric.gpus)) < 0.4
-    size = rng.integers(1, 1000, count)
-    return Chunks.from_units(fabric, src_gpu=src_gpu, dst=dst, size=size, targets=targets)
 
 
 def plain(fabric: Fabric, chunks: Chunks, rail: list[int]) -> tuple[int, int, dict, dict]:  # type: ignore[type-arg]

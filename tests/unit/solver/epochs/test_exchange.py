@@ -14,16 +14,7 @@ from railopt.base.errors import CheckFailed, Infeasible, InputError
 from railopt.solver.epochs.best import one_by_one, paced
 from railopt.solver.epochs.exchange import ChunkExchange, bound, lengths
 from railopt.solver.epochs.lists import in_epochs
-
-
-def exchange(startup: Fraction = Fraction(1, 10**6), **more: Any) -> tuple[Fabric, ChunkExchange]:
-    """Three servers x 1 GPU; server 0 sends 5 chunks to 1 and 3 to 2, of 50 kB: 1 us each.  In two
-    stages they take 9 us or more, in three 8.
-    """
-    fabric = Fabric.uniform(3, 1)
-    matrix = np.array([[0, 5, 3], [4, 0, 2], [1, 3, 0]]) * 50_000
-    traffic = Traffic.from_matrix(matrix, fabric)
-    return fabric, ChunkExchange.of(fabric, traffic, 50_000, startup, **more)
+from tests.drawn import exchange
 
 
 def test_without_stages_a_nic_pays_for_each_server_that_it_sends_to() -> None:
