@@ -107,7 +107,10 @@ def drawing(rows: list[dict[str, Any]]) -> Callable[[Any], None]:
 
 def main() -> int:
     folder, spec, expected, args = arguments(
-        __file__, __doc__, traces="all traces at two rates instead of a small run"
+        __file__,
+        __doc__,
+        traces="all traces at two rates instead of a small run",
+        sites="all traces on two sites",
     )
     rows = []
     for name, link, scaleup in product(spec["traces"], spec["links"], spec["scaleups"]):
