@@ -75,6 +75,7 @@ ROOMS = {
         "cuda.planner",
         "moe.micro.device",
         "model.workloads",
+        "model.background",
         "answers.convert",
     ],
     "Gaps, bounds and checks": [
@@ -88,13 +89,19 @@ ROOMS = {
     ],
     "Solver": [
         "solver.coupled.solve",
-        "solver.outcome",
+        "solver.coupled.race",
         "solver.fluid",
         "solver.local.solve",
         "solver.moving.bound",
         "solver.program.backends",
     ],
-    "Schedules": ["schedule.synthesis", "schedule.value", "schedule.model"],
+    "Schedules": [
+        "schedule.synthesis",
+        "schedule.value",
+        "schedule.model",
+        "answers.optimum",
+        "solver.epochs.exchange",
+    ],
     "Simulator": [
         "sim.run",
         "sim.flows",
@@ -140,7 +147,6 @@ ROOMS = {
         "moe.placement.repair",
         "moe.placement.moves",
         "moe.placement.eplb",
-        "moe.placement.old_map",
         "moe.placement.naming",
         "moe.placement.vllm",
         "moe.placement.vllm_plugin",
@@ -436,7 +442,7 @@ def commands() -> dict[str, str]:
         return {
             f"reference/commands/{name}.md": f"# railopt {name}\n\n{text[0].upper()}{text[1:]}.\n\n"
             f"```text\n{help_of(name)}```\n"
-            for name, (_, text) in COMMANDS.items()
+            for name, text in COMMANDS.items()
         }
     finally:
         os.environ.pop("COLUMNS")

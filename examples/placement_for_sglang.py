@@ -15,7 +15,7 @@ from railopt.moe import (
     PlacementQuestion,
     compare,
     read_trace,
-    save_location,
+    save_map,
     sglang_options,
 )
 
@@ -42,7 +42,7 @@ assert answer.scores["after"].mean < answer.scores["eplb"].mean
 
 # %%
 location = OUT / "location.json"
-save_location(answer.placed.placement, location, force=True)
+save_map(answer.placed.placement, location, "sglang", force=True)
 table = json.loads(location.read_text())["physical_to_logical_map"]
 print(f"{location}: {len(table)} layers of {len(table[0])} physical experts")
 options = sglang_options(answer.placed.placement, location, len(table[0]) // 32)

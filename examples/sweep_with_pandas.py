@@ -32,7 +32,7 @@ def railopt(*words: object) -> None:
 with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
     (folder / "spec.toml").write_text(SPEC)
-    railopt("sweep", folder / "spec.toml", "-o", folder / "results", "--shard", "0/1")
+    railopt("sweep", folder / "spec.toml", "-o", folder / "results")
     railopt("results", folder / "results", "--export", folder / "rows.csv")
     rows = pd.read_csv(folder / "rows.csv")
 

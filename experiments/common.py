@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from railopt.base.tables import table
-from railopt.report.saving import arrange
 
 HELD = ("reproduced", "reached", "in range", "fitted")
 MISSED = ("not reached", "contradicted")
@@ -337,7 +336,6 @@ def figure(path: Path, draw: Callable[[Any], None], width: float = 9, height: fl
     made = plt.figure(figsize=(width, height), layout="constrained")
     draw(made)
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrange(made)
     made.savefig(path)
     plt.close(made)
     print(f"wrote {path}", file=sys.stderr)

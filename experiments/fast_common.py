@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.fast_phases import phases
 from railopt import Fabric, Traffic, plan
 from railopt.base.dice import Dice, falling
 from railopt.model.workloads import traffic_from
 from railopt.schedule import Schedule, synthesise
-from railopt.schedule.phases import Phases, phases
 from railopt.sim import Assumptions, Flows, simulate
 from railopt.sim.assumptions import ROCE_INCAST
 
@@ -59,11 +59,11 @@ def workload(name: str, fabric: Fabric, mb_per_gpu: float, seed: int) -> Traffic
     )
 
 
-def run_phases(found: Phases, fabric: Fabric, incast: Fraction) -> Any:
+def run_phases(flows: Flows, fabric: Fabric, incast: Fraction) -> Any:
     """Simulate phases; with an incast penalty on the receive NICs."""
-    flows, nics = Flows(**found._asdict()), fabric.nodes * fabric.rails
+    nics = fabric.nodes * fabric.rails
     if incast:
-        fan_in = np.zeros(len(found.capacity), np.bool_)
+        fan_in = np.zeros(len(flows.capacity), np.bool_)
         fan_in[nics : 2 * nics] = True
         goodput = Assumptions(incast=incast).goodput(fabric.nodes)
         flows = replace(flows, fan_in=fan_in, goodput=goodput)
@@ -72,7 +72,7 @@ def run_phases(found: Phases, fabric: Fabric, incast: Fraction) -> Any:
 
 def spreadout_phases(
     fabric: Fabric, traffic: Traffic, alpha_ps: int, barrier: bool = False
-) -> Phases:
+) -> Flows:
     """SpreadOut between GPUs: step d sends g -> g + d, own NIC to the target's NIC; inside a server
     over scale-up.
 
@@ -92,15 +92,15 @@ def spreadout_phases(
         [np.where(inside, 2 * count + src, src), np.where(inside, 3 * count + dst, count + dst)],
         axis=1,
     )
-    return Phases(
+    return Flows(
         np.concatenate([fabric.tx.ravel(), fabric.rx.ravel(), np.full(2 * count, fabric.scaleup)]),
         2 * np.arange(len(src) + 1),
         path.ravel().astype(np.int32),
         size,
-        np.full(len(src), alpha_ps),
-        group.astype(np.int32),
-        _waits(count, barrier),
-        (src % m).astype(np.int32),
+        latency_ps=np.full(len(src), alpha_ps),
+        group=group.astype(np.int32),
+        needs=_waits(count, barrier),
+        track=(src % m).astype(np.int32),
     )
 
 

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from railopt.base.arrays import Bools, Ints
+from railopt.base.errors import InputError
 from railopt.base.units import PS_PER_S
 from railopt.moe.iteration.timemodel import Terms, TimeModel
-from railopt.moe.placement.prophet import evaluate, loads
-from railopt.moe.presets import Preset, moe_gpt
+from railopt.moe.placement.layer_times import start
+from railopt.moe.placement.prophet import by_expert, evaluate, homes, layer_of
+from railopt.moe.presets import Preset
 from railopt.moe.routing.trace import Trace
 
 PUBLISHED: dict[str, Any] = {
@@ -44,6 +46,53 @@ def consecutive(trace: Trace, need: int = 1) -> list[int]:
     """Rows whose `need` predecessors are the iterations right before them."""
     step = trace.iterations
     return [r for r in range(need, len(step)) if step[r] - step[r - need] == need]
+
+
+def moe_gpt(size: str, experts: int, top_k: int) -> Preset:
+    """The paper's MoE-GPT models: 12 or 24 layers, width 512 to 2048 (D: deeper), attention 4 d^2,
+    experts of two matrices d x 4d.
+    """
+    sizes = {"S": (12, 512), "M": (12, 1024), "L": (12, 2048), "DS": (24, 512), "DM": (24, 1024)}
+    layers, width = sizes[size]
+    dense = 4 * width * width
+    return Preset(f"MoE-GPT-{size}", layers, experts, top_k, width, 4 * width, dense, matrices=2)
+
+
+def loads(model: TimeModel, counts: Ints, holds: Bools) -> Ints:
+    """int64 [GPU]: tokens that each GPU computes under a placement, homes contiguous."""
+    tokens = model.counts(counts)
+    layer = layer_of(replace(model, token_ps=1), tokens, homes(model, tokens, None))
+    _, times = start(layer, by_expert(holds))
+    return np.asarray(times[: model.devices])
+
+
+def algorithm1(model: TimeModel, counts: Ints, n: int) -> Bools:
+    """Pro-Prophet's algorithm 1 as printed: the heaviest device's experts to all but the n devices
+    with fewest inputs.
+
+    Stops when max - min of the computed inputs is below half of inputs / experts, or when the
+    heaviest device was used before.
+    """
+    tokens = model.counts(counts)
+    owner = homes(model, tokens, None)
+    if not 0 <= n < model.devices:
+        raise InputError(f"n = {n}: expected 0 to {model.devices - 1} devices without a copy")
+    holds = np.arange(model.devices)[:, None] == owner[None, :]
+    best, kept = evaluate(model, tokens, holds, home=owner).total, holds
+    used: set[int] = set()
+    while True:
+        busy = loads(model, tokens, holds)
+        heaviest = int(busy.argmax())
+        if busy.max() - busy.min() < 0.5 * tokens.sum() / tokens.shape[1] or heaviest in used:
+            return kept
+        used.add(heaviest)
+        holds = holds.copy()
+        for expert in np.flatnonzero(owner == heaviest):
+            fewest = np.argsort(tokens[:, expert], kind="stable")
+            holds[fewest[n:], expert] = True
+        total = evaluate(model, tokens, holds, home=owner).total
+        if total < best:
+            best, kept = total, holds
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
 from railopt.model.workloads import demand_from, traffic_from
 from railopt.policies import POLICIES, plan
-from railopt.solver.outcome import Outcome
+from railopt.solver.coupled.race import Outcome
 
 __version__ = "0.2.0.dev0"
 GapReport = Outcome  # `gap` and `solve` answer with the same record

@@ -1393,67 +1393,36 @@ class Moving(NamedTuple):
     bound: Fraction
 
 
-class UnitPrices:
-    """What units pay: moves, and prices of a byte at each NIC, counted in 1 / unit.
-
-    earned   what all NICs are paid a second, if they are never idle
-    """
-
-    def __init__(self, moving: Moving, witness: Any, meter: Meter) -> None:
-        self.tx, self.rx, self.inside, self.meter = moving.tx, moving.rx, moving.inside, meter
-        fields(witness, f"witness {kind_of(witness)}", "kind unit send recv")
-        nodes, rails = len(self.tx), len(self.tx[0])
-        self.unit = integer(witness["unit"], "unit", 1)
-        self.prices = read_prices(witness, nodes, rails)
-        self.earned = self.prices.earned(self.tx, self.rx)
-        self.costs: dict[tuple[int, int], list[int]] = {}  # (GPU, those that need): of each rail
-        self.live: dict[tuple[int, int], list[tuple[int, int]]] = {}  # nodes: rails, their prices
-
-    def weights(self, source: int, f: int, needs: int) -> list[tuple[int, int]]:
-        """(rail, weight of a byte) of the live rails of a unit: how often it is moved, counted in
-        1 / unit, and what its NICs are paid.
-        """
-        k, gpu = divmod(source, self.inside.gpus)
-        rails = range(len(self.tx[0]))
-        self.meter.spend(3 * len(rails))
-        if (k, f) not in self.live:
-            a, b = self.prices.send[k], self.prices.recv[f]
-            alive = [(n, a[n] + b[n]) for n in rails if self.tx[k][n] and self.rx[f][n]]
-            need(bool(alive), f"no live rail from node {k} to node {f}")
-            self.live[k, f] = alive
-        if (gpu, needs) not in self.costs:
-            self.meter.spend(10 * len(rails))
-            self.costs[gpu, needs] = [self.unit * c for c in self.inside.costs(gpu, needs)]
-        costs = self.costs[gpu, needs]
-        return [(n, costs[n] + price) for n, price in self.live[k, f]]
-
-
-def by_prices(moving: Moving, witness: Any, meter: Meter) -> bool:
+def prove_moved(moving: Moving, witness: Any, meter: Meter) -> str:
     """T14a, prices of moved bytes: With non-negative prices a byte of a NIC, what all units cost at
     their cheapest live rail, moved bytes included, less what all NICs earn in time T is no more
     than what any plan of time T moves inside nodes.
 
-    Whole units move whole bytes, so the bound may be rounded up.
+    Prices are counted in 1 / unit.  Whole units move whole bytes, so the bound may be rounded up.
     """
-    prices, units = UnitPrices(moving, witness, meter), moving.units
+    kind = kind_of(witness)
+    need(kind == "moved", f"witness of kind {kind!r}: expected moved or claimed")
+    fields(witness, "witness moved", "kind unit send recv")
+    tx, rx, inside, units, time, bound = moving
+    unit, rails = integer(witness["unit"], "unit", 1), range(len(tx[0]))
+    prices = read_prices(witness, len(tx), len(rails))
     meter.spend(5 * len(units.size))
     alike: dict[tuple[int, int, int], int] = {}
     for source, f, bytes_, needs in zip(*units, strict=True):
         alike[source, f, needs] = alike.get((source, f, needs), 0) + bytes_
-    paid = sum(
-        bytes_ * min([weight for _, weight in prices.weights(*sort)])
-        for sort, bytes_ in alike.items()
-    )
-    return moving.bound <= ceil((paid - moving.time * prices.earned) / prices.unit)
-
-
-def prove_moved(moving: Moving, witness: Any, meter: Meter) -> str:
-    """Check that no plan of `moving.units` within its time moves fewer bytes; the kind of
-    witness.
-    """
-    kind = kind_of(witness)
-    need(kind == "moved", f"witness of kind {kind!r}: expected moved or claimed")
-    need(by_prices(moving, witness, meter), f"the witness does not show {moving.bound} bytes")
+    paid, costs = 0, dict[tuple[int, int], list[int]]()
+    for (source, f, needs), bytes_ in alike.items():
+        meter.spend(3 * len(rails))
+        k, gpu = divmod(source, inside.gpus)
+        if (gpu, needs) not in costs:
+            meter.spend(10 * len(rails))
+            costs[gpu, needs] = inside.costs(gpu, needs)
+        a, b, moves = prices.send[k], prices.recv[f], costs[gpu, needs]
+        live = [unit * moves[n] + a[n] + b[n] for n in rails if tx[k][n] and rx[f][n]]
+        need(bool(live), f"no live rail from node {k} to node {f}")
+        paid += bytes_ * min(live)
+    shown = ceil((paid - time * prices.earned(tx, rx)) / unit)
+    need(bound <= shown, f"the witness does not show {bound} bytes")
     return kind
 
 

@@ -13,7 +13,9 @@ from railopt.model.traffic import Traffic
 from railopt.solver.epochs.exchange import ChunkExchange
 
 
-def exchange(startup: Fraction = Fraction(1, 10**6), **more: Any) -> tuple[Fabric, ChunkExchange]:
+def exchange(
+    startup: Fraction | float | str = Fraction(1, 10**6), **more: Any
+) -> tuple[Fabric, ChunkExchange]:
     """Three servers x 1 GPU; server 0 sends 5 chunks to 1 and 3 to 2, of 50 kB: 1 us each.  In two
     stages they take 9 us or more, in three 8.
     """

@@ -14,7 +14,7 @@ import railopt
 from railopt.cli.main import main
 from railopt.runtime import Loopback, Record, Verbs, carry, detect, join, join_mpi, measure
 
-for absent in ("scipy", "ortools", "pulp", "sympy", "rich", "matplotlib", "dask"):
+for absent in ("scipy", "ortools", "pulp", "sympy", "matplotlib", "dask"):
     assert importlib.util.find_spec(absent) is None, (
         f"{absent} is installed: not a slim environment"
     )

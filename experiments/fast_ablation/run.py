@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, claim, figure, finish
 from experiments.fast_common import algbw, run_phases, seconds, synthesised, workload
+from experiments.fast_phases import phases
 from railopt import Fabric
 from railopt.base.tables import table
-from railopt.schedule.phases import phases
 from railopt.sim.assumptions import ROCE_INCAST
 
 KINDS = {"FAST": "fast", "ablation": "fast-nostage", "compact": "compact"}

@@ -6,6 +6,7 @@ python experiments/fast_synthesis/run.py [--full] [--out DIR]
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def measure(servers: int, spec: dict[str, Any], name: str) -> dict[str, Any]:
     for seed in range(spec["seeds"]):
         traffic = drawn(name, fabric, spec, seed)
         for kind in KINDS:
-            made, spent = timed(fabric, traffic, kind)
+            made, spent = timed(partial(synthesise, fabric, traffic, kind))
             for key, value in (
                 ("us", spent),
                 ("stages", made.stages),

@@ -127,7 +127,7 @@ def measured(dice: Dice, spec: dict[str, Any]) -> dict[str, Any]:
     together = optimum(demand)
     placed = by_load(demand)
     assert (placed.sum(axis=1) <= demand.slots).all()
-    apart, bound = optimum(demand, placed), in_whole_tokens(demand, demand.best()[0])
+    apart, bound = optimum(demand, placed), in_whole_tokens(demand, demand.bound(demand.prices()))
     assert bound <= together.time <= apart.time
     nodes, experts = demand.tokens.shape
     return {

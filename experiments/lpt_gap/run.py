@@ -21,7 +21,6 @@ from railopt import Chunks, Fabric, Plan, plan
 from railopt.base.dice import Dice, falling
 from railopt.base.kernels import kernel
 from railopt.base.units import parse_bytes
-from railopt.policies.common import make_plan
 from railopt.report.gaps import gap_against_chunk
 from railopt.report.saving import save_figure
 
@@ -78,7 +77,7 @@ def receive_ties(fabric: Fabric, chunks: Chunks) -> Plan:
     rail = np.empty(len(chunks), np.int16)
     order = np.argsort(-chunks.size, kind="stable")
     _receive_ties(order, chunks.src, chunks.dst, chunks.size, fabric.nodes, fabric.rails, rail)
-    return make_plan(fabric, chunks, rail, "lpt, receive ties")
+    return Plan.of(fabric, chunks, rail, "lpt, receive ties")
 
 
 def instance(fabric: Fabric, chunks: Chunks, seed: int, limit_s: float) -> dict[str, Any]:

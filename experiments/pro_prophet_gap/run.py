@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from experiments.common import arguments, figure, finish, goal
-from experiments.pro_prophet_common import Cluster, trace
+from experiments.pro_prophet_common import Cluster, algorithm1, trace
 from railopt.base.dice import Dice, falling
 from railopt.base.tables import table
 from railopt.evidence.bracket import gap_between
 from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.optimum import optimal
-from railopt.moe.placement.prophet import algorithm1, evaluate, pro_prophet, shadow
+from railopt.moe.placement.prophet import evaluate, pro_prophet, shadow
 
 PLANNERS = ("contiguous", "shadow", "algorithm 1, best n", "pro-prophet")
 

@@ -51,15 +51,13 @@ def measured(name: str, fabric: Fabric, spec: dict[str, Any]) -> list[dict[str, 
     routed = trace(name)
     sized = dimensions(routed, spec["models"][name.split("-")[0]])
     model = sized.model(fabric, routed.tokens_per_rank, gpu_flops=spec["gpu_tflops"] * 1e12)
-    home = place(PlacementProblem.of_trace(routed, model), "contiguous").placement
+    home = place(PlacementProblem(model, routed.counts[-1]), "contiguous").placement
     candidates, slots = consecutive(routed), -(-routed.experts // routed.ranks) + spec["spare"]
     rows = []
     for row in [
         candidates[i] for i in np.linspace(0, len(candidates) - 1, spec["rows"]).astype(int)
     ]:
-        problem = PlacementProblem.of_trace(
-            routed, model, int(routed.iterations[row - 1]), slots=slots
-        )
+        problem = PlacementProblem(model, routed.counts[row - 1], slots=slots)
         planned = place(problem, "pro-prophet").placement
         layered = [
             evaluate(model, c, h)

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from experiments.common import arguments, claim, figure, finish
-from experiments.pro_prophet_common import Cluster, consecutive, trace
+from experiments.pro_prophet_common import Cluster, algorithm1, consecutive, loads, trace
 from railopt.base.arrays import Bools, Ints
 from railopt.base.tables import table
 from railopt.moe.iteration.timeline import IterationTimeline, timeline
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.moe.placement.prophet import algorithm1, evaluate, loads, pro_prophet, shadow
+from railopt.moe.placement.prophet import evaluate, pro_prophet, shadow
 from railopt.report.gantt import gantt
 from railopt.report.saving import save_figure
 

@@ -19,9 +19,9 @@ from experiments.common import arguments, figure, finish, goal
 from railopt import Fabric, Traffic, plan, workloads
 from railopt.base.tables import table
 from railopt.base.units import PS_PER_S, format_bytes, parse_bytes, parse_time
+from railopt.model.plan import node_bound
 from railopt.report.style import line
 from railopt.sim import Assumptions, simulate
-from railopt.sim.summary import node_bound
 
 
 def promised(traffic: Traffic, rails: int, epsilon: float) -> int:

@@ -37,7 +37,7 @@ import numpy as np
 from railopt.answers.outliers import NOTICED, median_rate
 from railopt.base.arrays import Floats, Ints
 from railopt.base.errors import InputError
-from railopt.base.units import format_bytes
+from railopt.base.units import exact, format_bytes
 from railopt.evidence.bounds import lower_bound
 from railopt.model.fabric import SIDES, Fabric
 from railopt.model.plan import Plan
@@ -157,25 +157,9 @@ class Blame(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: times as "p/q"."""
-        return {
-            "cause": self.cause,
-            "verdict": self.verdict,
-            "bound": str(self.bound),
-            "hints": list(self.hints),
-            "headers": str(self.headers),
-            "terms": {name: str(value) for name, value in self.terms.items()},
-            "nics": [
-                {
-                    **nic._asdict(),
-                    "name": self.name(nic),
-                    "counted": str(nic.counted),
-                    "diverted": str(nic.diverted),
-                    "others": str(nic.others),
-                    "time": str(nic.time),
-                }
-                for nic in self.nics
-            ],
-        }
+        names = ("cause", "verdict", "bound", "hints", "headers", "terms")
+        nics = [{**nic._asdict(), "name": self.name(nic), "time": nic.time} for nic in self.nics]
+        return exact({**{name: getattr(self, name) for name in names}, "nics": nics})
 
 
 def blame(
@@ -200,8 +184,6 @@ def blame(
         )
     headers = Fraction(1) if counted.payload else _headers(plan, sides, runs)
     fabric = plan.fabric
-    if counted.hosts:
-        fabric = replace(fabric, hosts=counted.hosts, devices=counted.devices)
     if measured is not None:
         if measured.tx.shape != fabric.tx.shape:
             raise InputError(
@@ -209,19 +191,10 @@ def blame(
                 f"{fabric.nodes} x {fabric.rails}: expected the rates of the plan's NICs"
             )
         fabric = replace(fabric, tx=measured.tx, rx=measured.rx)
-    rates = rates_seen(fabric, counted, runs)
-    nics = [
-        nic
-        for side in SIDES
-        for node, row in enumerate(sides[side].tolist())
-        for nic in _nics(plan, side, node, [Fraction(n, runs) for n in row], headers, rates[side])
-    ]
-    nics.sort(key=lambda nic: nic.time, reverse=True)
     bound, least = (lower_bound(place, plan.chunks) for place in (fabric, healthy(fabric)))
     needed = Least(least.value, least.side, bound.value, plan.chunks.total)
-    terms = _terms(fabric, nics[0], headers, needed)
-    hints = _hints(fabric, counted, rates)
-    return Blame(fabric, nics, terms, bound.value, headers, hints)
+    planned = {side: plan.loads(side) for side in SIDES}
+    return _blamed(fabric, counted, runs, planned, headers, needed)
 
 
 def blame_counted(counted: Counted, measured: Fabric | None = None) -> Blame:
@@ -239,22 +212,35 @@ def blame_counted(counted: Counted, measured: Fabric | None = None) -> Blame:
             f"the fabric has {fabric.nodes} nodes x {fabric.rails} rails, {nodes} hosts with "
             f"{rails} devices were counted: name them (--hosts, --ib-dev)"
         )
+    needed = Least(*_least(healthy(fabric), sides), _least(fabric, sides)[0], total)
+    found = _blamed(fabric, counted, 1, sides, Fraction(1), needed)
+    terms = {"spread" if name == "plan" else name: term for name, term in found.terms.items()}
+    return found._replace(terms=terms)
+
+
+def _blamed(
+    fabric: Fabric,
+    counted: Counted,
+    runs: int,
+    planned: dict[str, Ints],
+    headers: Fraction,
+    needed: Least,
+) -> Blame:
+    """What was counted in so many runs beside bytes planned per side, [nodes, rails]."""
     if counted.hosts:
         fabric = replace(fabric, hosts=counted.hosts, devices=counted.devices)
-    rates = rates_seen(fabric, counted, 1)
-    nothing = Fraction(0)
+    rates = rates_seen(fabric, counted, runs)
     nics = [
-        NicShare(node, rail, side, Fraction(n), n, nothing, nothing, int(rates[side][node, rail]))
-        for side in SIDES
-        for node, row in enumerate(sides[side].tolist())
-        for rail, n in enumerate(row)
+        nic
+        for side, counts in zip(SIDES, (counted.sent, counted.received), strict=True)
+        for node, row in enumerate(counts.tolist())
+        for nic in _nics(
+            side, node, planned[side], [Fraction(n, runs) for n in row], headers, rates[side]
+        )
     ]
     nics.sort(key=lambda nic: nic.time, reverse=True)
-    bound = _least(fabric, sides)[0]
-    needed = Least(*_least(healthy(fabric), sides), bound, total)
-    found = _terms(fabric, nics[0], Fraction(1), needed)
-    terms = {"spread" if name == "plan" else name: term for name, term in found.items()}
-    return Blame(fabric, nics, terms, bound, Fraction(1), _hints(fabric, counted, rates))
+    terms = _terms(fabric, nics[0], headers, needed)
+    return Blame(fabric, nics, terms, needed.bound, headers, _hints(fabric, counted, rates))
 
 
 def _as_ports_say(counted: Counted) -> Fabric:
@@ -334,7 +320,7 @@ def _headers(plan: Plan, sides: dict[str, Ints], runs: int) -> Fraction:
 
 def rates_seen(fabric: Fabric, counted: Counted, runs: int) -> dict[str, Ints]:
     """int64 [nodes, rails] per side: the fabric's rates, or less where a port reports a lower one
-    or its links were slower; for a NIC that is dead in the fabric, its port's rate or, if it
+    or its links were slower.  A NIC that is dead in the fabric has its port's rate, or, if it
     counted bytes nevertheless, the median of all rates.
     """
     rates = [fabric.tx, fabric.rx]
@@ -358,12 +344,12 @@ def rates_seen(fabric: Fabric, counted: Counted, runs: int) -> dict[str, Ints]:
 
 
 def _nics(
-    plan: Plan, side: str, node: int, counted: list[Fraction], headers: Fraction, rates: Ints
+    side: str, node: int, loads: Ints, counted: list[Fraction], headers: Fraction, rates: Ints
 ) -> list[NicShare]:
     """A side of a node, rail by rail; what one rail has too much and another too little was
     diverted.
     """
-    planned = plan.loads(side)[node].tolist()
+    planned = loads[node].tolist()
     excess = [count - load * headers for count, load in zip(counted, planned, strict=True)]
     more = sum((e for e in excess if e > 0), Fraction(0))
     less = -sum((e for e in excess if e < 0), Fraction(0))

@@ -13,7 +13,7 @@ import numpy as np
 
 from railopt.base import toml
 from railopt.base.arrays import whole_number
-from railopt.base.errors import InputError, did_you_mean
+from railopt.base.errors import InputError, about, did_you_mean
 from railopt.base.units import format_rate, parse_number, parse_rate, quoted
 from railopt.model.fabric import MAX_RAILS, Fabric, Spine
 from railopt.model.inside import Inside
@@ -125,10 +125,8 @@ def candidates_from(path: str | os.PathLike[str]) -> list[Candidate]:
         found = []
         for place, table in enumerate(tables):
             toml.only(table, {one.name for one in fields(Candidate)}, "[[candidate]]")
-            try:
+            with about(f"[[candidate]] {place + 1}: "):
                 found.append(Candidate(**{"name": f"candidate {place + 1}", **table}))
-            except InputError as error:
-                raise InputError(f"[[candidate]] {place + 1}: {error}") from error
         return found
 
     return toml.read(path, parsed)

@@ -6,6 +6,9 @@ receives (COMM_RECV_NODE).  A rank is a NIC, node * rails + rail.  The attribute
 `is_cpu_op` (bool, false), `comm_src`, `comm_dst` (int32, ranks), `comm_tag` (int32, the chunk's
 number: the same at both ends) and `comm_size` (int64, bytes).
 
+A send waits for the one before it (ctrl_deps): ASTRA-sim has one under way per NIC, and would else
+look through all of them.  A NIC that carries nothing has a COMP_NODE of no duration.
+
 Stages: before those of its next stage a rank waits, in a COMP_NODE of no duration, for all that it
 sends and receives in the stage before; Chakra has no barrier between ranks outside of collectives.
 What moves inside a node, from a GPU to the NIC that sends for it, is not part of the trace.
@@ -13,14 +16,13 @@ What moves inside a node, from a GPU to the NIC that sends for it, is not part o
 Beside them, for the analytical network of ASTRA-sim that knows congestion: `NAME.system.json`,
 `NAME.network.json`, `NAME.memory.json`, and `NAME.md`, which runs them.  Its network is one switch
 whose ports are the NICs: rails share no link, so it is the same as a switch per rail.  It has one
-rate, so a fabric whose NICs differ has no network file.
+rate, so a fabric whose NICs differ, or whose rails have several leaves, has no network file.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ import numpy as np
 from railopt.base.arrays import check_targets, write_atomic
 from railopt.base.errors import InputError, printable
 from railopt.base.units import format_time
+from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 
 VERSION = "0.0.4"  # of the schema, as Chakra's own generators write it
@@ -42,25 +45,32 @@ COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 README = """# {name}: a plan for ASTRA-sim
 
 {nodes} nodes x {rails} NICs, policy {policy}.  {name}.0.et to {name}.{last}.et are Chakra execution
-traces, one per NIC: rank = node * {rails} + rail.  Build ASTRA-sim 2 with its analytical network
-(build/astra_analytical/build.sh), then, in this folder:
+traces, one per NIC: rank = node * {rails} + rail.
+"""
+RUN = """
+Build ASTRA-sim 2 with its analytical network (build/astra_analytical/build.sh), then, in this
+folder, whose traces you must be allowed to write:
 
     ASTRA=path/to/astra-sim
     $ASTRA/build/astra_analytical/build/bin/AstraSim_Analytical_Congestion_Aware \\
         --workload-configuration={name} \\
         --system-configuration={name}.system.json \\
         --network-configuration={name}.network.json \\
-        --remote-memory-configuration={name}.memory.json
+        --remote-memory-configuration={name}.memory.json | grep finished
 
-"sys[K] finished, C cycles" is when NIC K was done, in nanoseconds; the largest is the time of the
-plan.  The plan's makespan, bytes over rates without latency, is {makespan}.  A NIC sends one chunk
-after the other there, in the order of their numbers.
+"sys[K] finished, C cycles" is when NIC K was done, in nanoseconds.  A NIC sends one chunk at a time
+there, in the order of their numbers, and the next begins when the last has arrived; the switch
+passes a chunk on once it has all of it.  So a chunk takes twice its bytes over the rate, and the
+latency: the largest time is at least the plan's makespan, {makespan} (bytes over rates, without
+latency), and about twice that where senders are the limit.  AstraSim_Analytical_Congestion_Unaware,
+with the same options, counts the bytes once, but lets a NIC receive from all at once.
 
-railopt's tests decode the traces with the fields of Chakra's et_def.proto.  They were not run in
-ASTRA-sim: its version and the names of its options may differ from these.
-{differ}"""
-DIFFER = """
-The NICs of this fabric differ, and that network has one rate: {name}.network.json is not written.
+Such files were run in a partial rebuild of ASTRA-sim's sources (feeder, point-to-point workload,
+analytical network), not in all of ASTRA-sim.
+"""
+NO_NETWORK = """
+ASTRA-sim's analytical network is one switch with ports of one rate.  This fabric is not, so there
+is no network file for it.
 """
 
 
@@ -94,13 +104,22 @@ def _attribute(name: str, field: int, value: int) -> bytes:
 _ON_GPU = _attribute("is_cpu_op", _BOOL, 0)
 
 
-def _node(identity: int, name: str, kind: int, waits: Iterable[int], rest: bytes) -> bytes:
-    """A Node: id, name, type, ctrl_deps and data_deps (packed), attributes.  What it waits for is
-    in both: older feeders of ASTRA-sim look at data_deps alone.
+def _node(
+    identity: int,
+    name: str,
+    kind: int,
+    waits: list[int],
+    rest: bytes,
+    turn: list[int] | None = None,
+) -> bytes:
+    """A Node: id, name, type, ctrl_deps, data_deps (packed), attributes.  What it waits for is in
+    both, since older feeders of ASTRA-sim look at data_deps alone; whose `turn` is first only in
+    ctrl_deps.
     """
-    after = b"".join(map(varint, waits))
     head = number(1, identity) + block(2, name.encode()) + number(3, kind)
-    return _message(head + (block(4, after) + block(5, after) if after else b"") + rest)
+    deps = ((4, waits + (turn or [])), (5, waits))
+    after = (block(field, b"".join(map(varint, nodes))) for field, nodes in deps if nodes)
+    return _message(head + b"".join(after) + rest)
 
 
 def _message(data: bytes) -> bytes:
@@ -127,11 +146,12 @@ def _trace(transfers: Iterable[tuple[bool, int, int, int, int, int]]) -> bytes:
     out = [_message(block(1, VERSION.encode()))]
     barrier: list[int] = []
     current: list[int] = []
+    last_send: list[int] = []
     before = None
     for sends, chunk, src, dst, size, stage in transfers:
         if before not in (None, stage):
             out.append(_node(len(out) - 1, f"stage {stage}", COMP, current, _ON_GPU))
-            barrier, current = [len(out) - 2], []
+            barrier, current, last_send = [len(out) - 2], [], []
         before = stage
         rest = (
             _ON_GPU
@@ -141,17 +161,19 @@ def _trace(transfers: Iterable[tuple[bool, int, int, int, int, int]]) -> bytes:
             + _attribute("comm_size", _INT64, size)
         )
         name, kind = ("send", SEND) if sends else ("receive", RECV)
-        current.append(len(out) - 1)
-        out.append(_node(len(out) - 1, f"{name} chunk {chunk}", kind, barrier, rest))
+        identity, turn = len(out) - 1, last_send if sends else []
+        out.append(_node(identity, f"{name} chunk {chunk}", kind, barrier, rest, turn))
+        current.append(identity)
+        if sends:
+            last_send = [identity]
+    if len(out) == 1:  # ASTRA-sim refuses a trace without nodes
+        out.append(_node(0, "idle", COMP, [], _ON_GPU))
     return b"".join(out)
 
 
 def save(plan: Plan, path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
     """Write `NAME.0.et`, `NAME.1.et`, ... for `NAME.et`, one file per NIC, and what ASTRA-sim
     needs beside them; the paths.
-
-    Files of an earlier set with more NICs are refused, with `force` too: a replayer would take them
-    for part of this one, and nothing is deleted here.
     """
     ranks = plan.fabric.nodes * plan.fabric.rails
     if ranks > MAX_RANKS or len(plan.chunks) >= MAX_CHUNKS:
@@ -161,15 +183,8 @@ def save(plan: Plan, path: str | os.PathLike[str], *, force: bool = False) -> li
         )
     name = Path(path)
     files = [name.with_name(f"{name.stem}.{rank}.et") for rank in range(ranks)]
-    check_targets(*files, force=force)
-    if left := _beyond(name, ranks):
-        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-        raise InputError(
-            f"{printable(name.with_name(left[0]))}{more} of an earlier, larger set: the plan has "
-            f"{ranks} NICs; delete what is left of that set, or choose another name"
-        )
     beside = {name.with_name(f"{name.stem}.{end}"): text for end, text in astra(plan, name.stem)}
-    check_targets(*beside, force=force)
+    check_targets(*files, *beside, force=force)
     for file, data in zip(files, traces(plan), strict=True):
         write_atomic(file, data, force=force)
     for file, text in beside.items():
@@ -185,7 +200,7 @@ def astra(plan: Plan, name: str) -> Iterator[tuple[str, str]]:
     system |= {"preferred-dataset-splits": 1, **direct, "local-mem-bw": 1, "boost-mode": 0}
     yield "system.json", _json(system)
     yield "memory.json", _json({"memory-type": "NO_MEMORY_EXPANSION"})
-    if fabric.is_uniform:
+    if _is_one_switch(fabric):
         network = {
             "topology": ["Switch"],
             "npus_count": [fabric.nodes * fabric.rails],
@@ -200,23 +215,19 @@ def _json(data: dict[str, Any]) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
+def _is_one_switch(fabric: Fabric) -> bool:
+    """Whether rails are like one switch whose ports have one rate."""
+    return fabric.is_uniform and fabric.leaves is None
+
+
 def _readme(plan: Plan, name: str) -> str:
     fabric = plan.fabric
-    differ = "" if fabric.is_uniform else DIFFER.format(name=name)
-    return README.format(
+    text = README + (RUN if _is_one_switch(fabric) else NO_NETWORK)
+    return text.format(
         name=name,
         policy=plan.policy,
         nodes=fabric.nodes,
         rails=fabric.rails,
         last=fabric.nodes * fabric.rails - 1,
         makespan=format_time(plan.makespan),
-        differ=differ,
     )
-
-
-def _beyond(name: Path, ranks: int) -> list[str]:
-    """Names of the files `NAME.k.et` there are with k from `ranks` on."""
-    pattern = re.compile(rf"{re.escape(name.stem)}\.(0|[1-9][0-9]{{0,9}})\.et")
-    matches = [found for entry in os.listdir(name.parent) if (found := pattern.fullmatch(entry))]
-    beyond = [(int(found[1]), found[0]) for found in matches if int(found[1]) >= ranks]
-    return [entry for _, entry in sorted(beyond)]

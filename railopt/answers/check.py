@@ -12,7 +12,7 @@ The message of a verdict says by what.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Ints, kind_of, require_type, say_large
-from railopt.base.errors import CheckFailed, FormatError, InputError, printable
+from railopt.base.errors import CheckFailed, FormatError, InputError, about, printable
 from railopt.base.extras import need
 from railopt.checker import (
     MEMORY,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from railopt.schedule import Schedule
 
 COLUMNS = ("src", "dst", "size")  # of a certificate's chunks
-GPUS = (8, 4, 16, 2, 1, 6, 3, 5, 7, 12, 32)  # a node, for which generated traffic is tried
 _WITHOUT_BYTES = {  # kinds of certificates that no traffic can be held against
     "local": "one list of sizes",
     "split": "tokens on GPUs",
@@ -164,10 +163,8 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
         _need_same(verdict, content, name)
         if traffic is None:
             return verdict
-        try:
+        with about(f"{name}: ", FormatError):
             certificate = Certificate.from_dict(record)
-        except FormatError as error:
-            raise FormatError(f"{name}: {error}") from error
         held = _certificate(verdict, certificate, path.parent, traffic)
     if checker is not None and held != verdict:
         return replace(held, message=f"{held.message} (this by Python)")
@@ -278,23 +275,21 @@ def _certificate(
             f"against {_name(traffic)}"
         )
     if problem["kind"] == "moved":
-        _, whole = next(_traffics(traffic, problem, problem["gpus"]))
+        whole = _sized_traffic(traffic, problem)
         said = f"its bytes between GPUs are those of {_name(traffic)}"
         return _held(verdict, _other_units(problem, between_nodes(whole)), said)
-    tried = []
-    for gpus, whole in _traffics(traffic, problem):
-        missed = _other_traffic(certificate, between_nodes(whole), traffic)
-        if gpus is None or not missed:
-            said = f"its bytes between nodes are those of {_name(traffic)}"
-            if problem["kind"] == "coupled":
-                said = f"it names {_name(traffic)} and has its bytes between nodes"
-            return _held(verdict, missed, said)
-        tried.append(gpus)
-    raise InputError(
-        f"the certificate does not say how many GPUs a node has, and it is not about "
-        f"{_name(traffic)} for any of {tried}: hold it against a file of the traffic "
-        f"(railopt convert writes one), or check its plan"
-    )
+    whole = _sized_traffic(traffic, problem)
+    missed = _other_traffic(certificate, between_nodes(whole), traffic)
+    if missed and isinstance(traffic, str) and not os.path.exists(traffic):
+        raise InputError(
+            f"the certificate does not say how many GPUs a node has, and it is not about "
+            f"{_name(traffic)} for a GPU per rail: hold it against a file of the traffic (railopt "
+            f"convert writes one), or check its plan"
+        )
+    said = f"its bytes between nodes are those of {_name(traffic)}"
+    if problem["kind"] == "coupled":
+        said = f"it names {_name(traffic)} and has its bytes between nodes"
+    return _held(verdict, missed, said)
 
 
 def _held(verdict: Verdict, missed: str, said: str) -> Verdict:
@@ -410,30 +405,16 @@ def _traffic(traffic: Given, fabric: Fabric) -> Traffic:
     return traffic_from(os.fspath(traffic), fabric)
 
 
-def _traffics(
-    traffic: Given, problem: Mapping[str, Any], gpus: int | None = None
-) -> Iterator[tuple[int | None, Traffic]]:
-    """(GPUs per node, traffic) for a certificate, which may not say how many there are: None where
-    the traffic says it itself; what is generated, for `gpus`, or for all numbers that are tried.
+def _sized_traffic(traffic: Given, problem: Mapping[str, Any]) -> Traffic:
+    """Traffic for a certificate; what is generated, of the problem's GPUs per node, or of a GPU per
+    rail.
     """
     if isinstance(traffic, Traffic):
-        yield None, traffic
-        return
-    text, nodes = os.fspath(traffic), len(problem["tx"])
-    rails = len(problem["tx"][0])
+        return traffic
+    text, nodes, rails = os.fspath(traffic), len(problem["tx"]), len(problem["tx"][0])
     if os.path.exists(text):
-        yield None, Traffic.read_sized(text, nodes, rails)
-        return
-    refused, made = [], None
-    for count in dict.fromkeys([gpus] if gpus else [rails, *GPUS]):
-        try:
-            made = _traffic(text, Fabric.uniform(nodes, rails, gpus=count))
-        except InputError as error:
-            refused.append(error)
-        else:
-            yield count, made
-    if made is None:
-        raise refused[0]
+        return Traffic.read_sized(text, nodes, rails)
+    return _traffic(text, Fabric.uniform(nodes, rails, gpus=problem.get("gpus", rails)))
 
 
 # ---------------------------------------------------------------- counterexamples

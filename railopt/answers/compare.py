@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.errors import Infeasible, InputError
+from railopt.base.units import exact
 from railopt.evidence.bounds import Bound, lower_bound
 from railopt.evidence.bracket import gap_between
 from railopt.model.chunks import Chunks
@@ -46,9 +47,7 @@ class Cost(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: times and ratios as "p/q"."""
-        times = ("healthy", "degraded", "cost", "kept")
-        texts = {name: _text(getattr(self, name)) for name in times}
-        return {"policy": self.policy, **texts, "why": self.why}
+        return exact({**self._asdict(), "cost": self.cost})
 
 
 class Comparison(NamedTuple):
@@ -88,56 +87,39 @@ class Comparison(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: times and ratios as "p/q"."""
         best = {name: self.best(name) for name in ("healthy", "degraded")}
-        return {
-            "nics": [list(nic) for nic in self.nics],
-            "names": list(self.names),
-            "rails": list(self.rails),
-            "healthy_bound": None if self.healthy is None else str(self.healthy.value),
-            "degraded_bound": None if self.degraded is None else str(self.degraded.value),
-            "least_cost": _text(self.least_cost),
-            "best": {name: cost and cost.policy for name, cost in best.items()},
-            "policies": [cost.as_dict() for cost in self.costs],
-        }
-
-
-def _text(value: Fraction | None) -> str | None:
-    return None if value is None else str(value)
+        return exact(
+            {
+                "nics": self.nics,
+                "names": self.names,
+                "rails": self.rails,
+                "healthy_bound": self.limits.healthy,
+                "degraded_bound": self.limits.degraded,
+                "least_cost": self.least_cost,
+                "best": {name: cost and cost.policy for name, cost in best.items()},
+                "policies": [cost.as_dict() for cost in self.costs],
+            }
+        )
 
 
 def compare(
     healthy: Fabric, degraded: Fabric, chunks: Chunks, policies: Sequence[str] = tuple(POLICIES)
 ) -> Comparison:
     """Every policy, each once, on both fabrics, which differ in rails and NIC rates alone."""
-    for name in ("nodes", "gpus"):
-        sizes = getattr(healthy, name), getattr(degraded, name)
-        if sizes[0] != sizes[1]:
-            raise InputError(
-                f"the healthy fabric has {sizes[0]} {name}, the degraded one {sizes[1]}: "
-                f"expected the same fabric with other rails or other rates"
-            )
+    insides = healthy.node.as_dict() == degraded.node.as_dict()
+    same = {
+        "nodes": healthy.nodes == degraded.nodes,
+        "GPUs per node": healthy.gpus == degraded.gpus,
+        "the rate of scale-up": healthy.scaleup == degraded.scaleup,
+        "latency": healthy.latency_ps == degraded.latency_ps,
+        "the spine": healthy.spine == degraded.spine,
+        "the leaves": healthy.leaves == degraded.leaves,
+        "which NICs are near which GPU": insides or healthy.rails != degraded.rails,
+    }
+    for what, alike in same.items():
+        if not alike:
+            raise InputError(f"the fabrics differ in {what}: expected other rails or NIC rates")
     for policy in policies:
         policy_named(policy)  # an unknown one is no policy that can't plan
-    same_rails = healthy.rails == degraded.rails
-    if same_rails and not np.array_equal(healthy.node.near, degraded.node.near):
-        raise InputError(
-            "the fabrics differ in which NICs are near which GPU: expected the same fabric with "
-            "other rates"
-        )
-    for words, name in (
-        ("the rate of scale-up", "scaleup"),
-        ("latency", "latency_ps"),
-        ("the spine", "spine"),
-        ("the leaves", "leaves"),
-    ):
-        if getattr(healthy, name) != getattr(degraded, name):
-            raise InputError(
-                f"the fabrics differ in {words}: expected the same fabric with other rates of NICs"
-            )
-    if same_rails and healthy.node.as_dict() != degraded.node.as_dict():
-        raise InputError(
-            "the fabrics differ in the rates inside a node: expected the same fabric with other "
-            "rates of NICs"
-        )
     nics, named = _changed(healthy, degraded), _with_names(healthy, degraded)
     return Comparison(
         _bound(healthy, chunks),

@@ -63,6 +63,7 @@ def convert(
     if isinstance(source, Traffic):
         if not (fabric is None and nodes is None and link is None):
             raise InputError("traffic has its own size: give no fabric, nodes or link with it")
+        _check_traffic_suffix(target)
         return _written(source, target, force)
     text, suffix = os.fspath(source), Path(target).suffix.lower()
     node = describes_node(text)
@@ -77,8 +78,8 @@ def convert(
     if not fabric_in and not (nodes is None and link is None):
         raise InputError(f"{printable(text)}: nodes and link are for the topology of one node")
     kind = "fabric" if fabric_in else own_kind(text)
-    if kind != "plan":
-        _check_traffic_suffix(target, fabric_too=True)
+    if kind not in ("plan", "fabric"):
+        _check_traffic_suffix(target)
     if fabric is not None and kind is not None:
         raise InputError(f"{printable(text)} is a {kind} of its own size: give no fabric with it")
     if kind == "fabric":
@@ -100,7 +101,6 @@ def convert(
 
 
 def _written(traffic: Traffic, target: str | os.PathLike[str], force: bool) -> Converted:
-    _check_traffic_suffix(target)
     traffic.save(target, force=force)
     inside = total(traffic.bytes) - total(traffic.node_matrix)
     if Path(target).suffix.lower() == ".cm" and inside:
@@ -109,12 +109,10 @@ def _written(traffic: Traffic, target: str | os.PathLike[str], force: bool) -> C
     return Converted([Path(target)])
 
 
-def _check_traffic_suffix(target: str | os.PathLike[str], *, fabric_too: bool = False) -> None:
-    """Refuse a suffix that means other things than traffic, or with `fabric_too` than traffic and
-    fabrics.
-    """
+def _check_traffic_suffix(target: str | os.PathLike[str]) -> None:
+    """Refuse a suffix that means other things than traffic."""
     suffix = Path(target).suffix.lower()
-    if suffix in NO_TRAFFIC or (suffix in FABRICS and not fabric_too):
+    if suffix in (*NO_TRAFFIC, *FABRICS):
         raise InputError(
             f"{printable(target)}: traffic is written as text, .csv, .npy, .npz or .cm, not as "
             f"{suffix}"

@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from railopt.base.errors import InputError
-from railopt.base.units import time_limit
+from railopt.base.units import exact, time_limit
 from railopt.evidence.bracket import bytes_above
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -67,20 +67,20 @@ class Frontier:
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: times as "p/q" seconds, bytes."""
         front = [
-            {"time": str(bound.time), "least": bound.bytes, "exact": bound.exact}
+            {"time": bound.time, "least": bound.bytes, "exact": bound.exact}
             for bound in self.bounds
         ]
         policies = [
             {
                 "policy": stand.plan.policy,
-                "time": str(stand.plan.makespan),
+                "time": stand.plan.makespan,
                 "moved": stand.plan.moved,
                 "least": stand.least,
-                "above": None if stand.gap is None else str(stand.gap),
+                "above": stand.gap,
             }
             for stand in self.stands
         ]
-        return {"total": self.total, "front": front, "policies": policies}
+        return exact({"total": self.total, "front": front, "policies": policies})
 
 
 def frontier(
@@ -97,11 +97,6 @@ def frontier(
     limit_s = time_limit(limit_s, 0)
     if not len(chunks):
         raise InputError("no bytes cross between nodes: there is no time, and nothing to move")
-    if chunks.gpus != fabric.gpus:
-        raise InputError(
-            f"{len(chunks)} chunks of nodes of {chunks.gpus} GPUs, the fabric has {fabric.gpus}: "
-            f"what is moved between GPUs needs chunks that name theirs"
-        )
     plans = [make_plan(fabric, chunks, policy) for policy in dict.fromkeys(policies)]
     own = make_plan(fabric, chunks, "own-nic").makespan
     first = least_time(fabric, chunks)

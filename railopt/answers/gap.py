@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.errors import CheckFailed
-from railopt.base.units import INT64_MAX, format_bytes, time_limit
+from railopt.base.units import INT64_MAX, exact, format_bytes, time_limit
 from railopt.evidence.bounds import Bound, LeafCut, lower_bound, uplink_bound
 from railopt.evidence.bracket import Bracket, Status, bytes_above
 from railopt.evidence.certificate import Certificate, save_moved
@@ -30,10 +30,9 @@ from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
 from railopt.policies import Policy, policy_named
 from railopt.policies.common import check_alive
-from railopt.solver.outcome import INTERRUPTED, Outcome
+from railopt.solver.coupled.race import INTERRUPTED, Outcome, Progress, Race
 
 if TYPE_CHECKING:
-    from railopt.solver.coupled.race import Progress
     from railopt.solver.moving.bound import MovedBound
 
 DEFAULT_POLICIES = ("lpt", "lpt-local", "equitable", "even-excess", "spill")
@@ -138,12 +137,22 @@ def _solved(
     report: Callable[[Progress], None] | None,
 ) -> Outcome:
     """What the solver finds in its time, beginning with a plan and a bound."""
-    from railopt.solver.coupled.race import Race
     from railopt.solver.coupled.solve import run_race
 
-    race = Race(start.fabric, start.chunks, limit_s, seed, report=report)
-    race.lift_closed(first)
-    found = run_race(race, start=start)
+    race = Race(
+        start.fabric,
+        start.chunks,
+        limit_s,
+        seed,
+        report=report,
+        rail=start.rail,
+        value=start.makespan,
+        plan_by=start.policy,
+        bound=first.value,
+        witness=first.lifted,
+        bound_by=first.witness["kind"],
+    )
+    found = run_race(race)
     best = start if found.value == start.makespan else found.plan
     return replace(found, plan=start, best=best)
 
@@ -178,7 +187,7 @@ class GapRow(NamedTuple):
         """
         row, plan = {"chunk": self.chunk, **self.report.as_dict()}, self.report.plan
         if cut := self.cut:
-            row["uplinks"] = {"value": str(plan.uplink_time), **cut.as_dict()}
+            row["uplinks"] = {"value": plan.uplink_time, **cut.as_dict()}
         if self.traffic:
             row["dispatch"] = self.traffic
         if self.moved is not None:
@@ -187,11 +196,11 @@ class GapRow(NamedTuple):
                 "staged": plan.staged,
                 "passed_on": plan.passed_on,
                 "least": self.moved.bytes,
-                "above": None if self.moved_gap is None else str(self.moved_gap),
+                "above": self.moved_gap,
                 "is_least": plan.moved == self.moved.bytes,
                 "witness": self.moved.witness,
             }
-        return row
+        return exact(row)
 
 
 def policy_gaps(
@@ -232,20 +241,14 @@ def _planned(
     """The closed-form bound of the chunks, and a plan by each policy; `report` gets the bound
     before the first of them.
     """
-    from railopt.solver.coupled.race import Progress
-
-    value, plans = None, list[Plan]()
-
-    def tell(bound: Fraction | None, stage: str) -> None:
-        if report is not None:
-            report(Progress(value, bound, stage))
-
-    tell(None, "chunks")
+    if report is not None:
+        report(Progress(None, None, "chunks"))
     chunks = traffic.chunks(size)
     check_alive(fabric, chunks)
-    bound = lower_bound(fabric, chunks)
+    bound, value, plans = lower_bound(fabric, chunks), None, list[Plan]()
     for name, policy in policies.items():
-        tell(bound.value or None, name)
+        if report is not None:
+            report(Progress(value, bound.value or None, name))
         plans.append(policy(fabric, chunks))
         value = plans[-1].makespan if value is None else min(value, plans[-1].makespan)
     return bound, plans
@@ -261,8 +264,10 @@ class GapTotal(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: times and the gap as "p/q"."""
-        exact = {name: str(getattr(self.bracket, name)) for name in ("value", "bound", "gap")}
-        return {"policy": self.policy, "chunk": self.chunk, "traffics": self.traffics, **exact}
+        times = {name: getattr(self.bracket, name) for name in ("value", "bound", "gap")}
+        return exact(
+            {"policy": self.policy, "chunk": self.chunk, "traffics": self.traffics, **times}
+        )
 
 
 def totals(rows: Sequence[GapRow]) -> list[GapTotal]:

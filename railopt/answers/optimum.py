@@ -13,6 +13,7 @@ import numpy as np
 
 from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
+from railopt.base.units import exact, time_limit
 from railopt.evidence.bracket import gap_between
 from railopt.evidence.certificate import Certificate
 from railopt.model.fabric import Fabric
@@ -80,25 +81,26 @@ class ScheduleOptimum(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: exact numbers as "p/q", seconds."""
-        return {
-            **self.found.bracket.as_dict(),
-            "witness": dict(self.witness),
-            "stages": self.stages,
-            **{
-                name: str(getattr(self.exchange, name) * self.exchange.unit)
-                for name in ("epoch", "startup")
-            },
-            "time_s": self.found.time_s,
-            "kinds": {
-                name: {
-                    "value": str(made.time),
-                    "distance": str(self.distance(name)),
-                    "stages": made.stages,
-                    "synthesis_s": made.synthesis_s,
-                }
-                for name, made in self.kinds.items()
-            },
-        }
+        unit = self.exchange.unit
+        return exact(
+            {
+                **self.found.bracket.as_dict(),
+                "witness": self.witness,
+                "stages": self.stages,
+                "epoch": self.exchange.epoch * unit,
+                "startup": self.exchange.startup * unit,
+                "time_s": self.found.time_s,
+                "kinds": {
+                    name: {
+                        "value": made.time,
+                        "distance": self.distance(name),
+                        "stages": made.stages,
+                        "synthesis_s": made.synthesis_s,
+                    }
+                    for name, made in self.kinds.items()
+                },
+            }
+        )
 
 
 def best_schedule(
@@ -111,7 +113,18 @@ def best_schedule(
 ) -> ScheduleOptimum:
     """The best schedule of an exchange, and those of railopt's kinds (with stages those that have
     them, else the pipelined one) beside it.
+
+        >>> import railopt
+        >>> from railopt.answers.optimum import best_schedule
+        >>> from railopt.solver.epochs.exchange import ChunkExchange
+        >>> fabric = railopt.Fabric.uniform(3, 1)
+        >>> traffic = railopt.workloads.from_spec("uniform:size=1MiB", fabric)
+        >>> exchange = ChunkExchange.of(fabric, traffic, 2**18, "700ns")
+        >>> best = best_schedule(fabric, exchange)
+        >>> str(best.found.bracket.status), best.stages, float(best.distance("fast"))
+        ('known', 2, 0.0)
     """
+    limit_s = time_limit(limit_s)
     refuse_large(exchange)
     demand = exchange.demand.copy()
     np.fill_diagonal(demand, 0)
@@ -127,18 +140,19 @@ def best_schedule(
         spent_s = time.perf_counter() - began
         tables[name] = _timetable(exchange, made)
         takes = seconds(exchange, tables[name])
-        kinds[name] = KindTime(takes, made.stages if kind.barriers else 0, spent_s)
+        stages = int(tables[name].wire.any(axis=(1, 2)).sum()) if kind.barriers else 0
+        kinds[name] = KindTime(takes, stages, spent_s)
     first = min(kinds, key=lambda name: kinds[name].time, default=None)
     known = None if first is None else tables[first]
     return ScheduleOptimum(exchange, best(exchange, backend, limit_s, known, report), kinds)
 
 
 def _startup(exchange: ChunkExchange, kind: str) -> int | None:
-    """Chunks that two servers could exchange while a stage starts."""
+    """Chunks that two servers could exchange while a stage starts: whole ones, up from 3/4."""
     if not KINDS[kind].tunable:
         return None
     rate = sum(Fraction(1, int(t)) for t in exchange.send[0] if t)
-    return max(1, int(exchange.startup * rate))
+    return int(exchange.startup * rate + Fraction(1, 4))
 
 
 def _timetable(exchange: ChunkExchange, made: Schedule) -> Timetable:

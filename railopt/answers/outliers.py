@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from railopt.base.units import exact
 from railopt.model.fabric import SIDES, Fabric
 
 NOTICED = Fraction(1, 20)
@@ -43,7 +44,7 @@ class Outlier(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: the share as "p/q"."""
-        return {**self._asdict(), "below": str(self.below)}
+        return exact(self._asdict())
 
 
 def median_rate(fabric: Fabric) -> int:

@@ -24,8 +24,8 @@ from railopt.answers.candidates import RAILS, TREE, Candidate, Dead
 from railopt.answers.dispatches import DIRECT, CarriedDispatch, Dispatches
 from railopt.base.arrays import require_type, whole_number
 from railopt.base.dice import Dice
-from railopt.base.errors import Infeasible, InputError, say
-from railopt.base.units import quoted
+from railopt.base.errors import Infeasible, InputError, about, say
+from railopt.base.units import exact, quoted
 from railopt.evidence.bounds import lower_bound, uplink_bound
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -122,20 +122,17 @@ class Sized:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds and shares as "p/q"."""
-        one = asdict(self.candidate)
         losses = {
-            f"{way}_{count}_{name}": None if share is None else str(share)
+            f"{way}_{count}_{name}": share
             for way, lost in (("lost", self.lost), ("lost_today", self.lost_today))
             for count, loss in zip(("one", "two"), lost, strict=True)
             for name, share in loss._asdict().items()
         }
-        exact = {name: str(getattr(self, name)) for name in ("time", "today", "bound", "cost")}
-        names = ("policy", "witness", "link", "limit", "front")
+        names = ("time", "today", "bound", "cost", "policy", "witness", "link", "limit", "front")
         plain = {name: getattr(self, name) for name in names}
-        price = None if one["price"] is None else str(one["price"])
-        over = str(one["oversubscription"])
-        candidate = {**one, "price": price, "oversubscription": over}
-        return {"candidate": candidate, **exact, **plain, **losses, "verdict": self.verdict}
+        return exact(
+            {"candidate": asdict(self.candidate), **plain, **losses, "verdict": self.verdict}
+        )
 
 
 def size(
@@ -164,10 +161,8 @@ def size(
     found, work = [], Dispatches(chunks, asked.seed)
     for one in candidates:
         tell(one.name)
-        try:
+        with about(f"candidate {quoted(one.name)}: "):
             found.append(Site(one, work, asked).sized())
-        except InputError as error:
-            raise type(error)(f"candidate {quoted(one.name)}: {error}") from error
     return _judged(found, asked, chunks[0].nodes)
 
 
@@ -252,9 +247,9 @@ class Site:
         return [work.carried(fabric, place, way) for place in range(len(self.chunks))]
 
     def bound(self, fabric: Fabric, chunks: Chunks) -> tuple[Fraction, dict[str, Any]]:
-        """Seconds that no policy beats, and why: the chunks of a node on its NICs (certified), what
-        a GPU gets through its own NICs and scale-up, in a fat tree the uplinks of a switch, or on
-        rails alone what must change its GPU.
+        """Seconds that no policy beats, and why: the chunks of a node on its NICs (certified), or
+        what a GPU gets through its own NICs and scale-up.  In a fat tree it may be the uplinks of a
+        switch, on rails alone what must change its GPU.
         """
         nics = lower_bound(fabric, chunks)
         found = [(nics.value, nics.lifted)]

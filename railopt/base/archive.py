@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.errors import FormatError, InputError, about, printable
 
 MAX_MEMBERS = 64
 MAX_UNPACKED = 1 << 28
@@ -50,51 +50,41 @@ _DAMAGED = (
 class Archive:
     """An open zip whose list of members was checked.  Every method may raise FormatError."""
 
-    def __init__(self, file: BinaryIO, path: str | os.PathLike[str]) -> None:
-        self._path = path
+    def __init__(self, file: BinaryIO) -> None:
         size = file.seek(0, io.SEEK_END)
         if _directory_size(file, size) > MAX_DIRECTORY:
-            raise FormatError(f"{self.path}: more members than the {MAX_MEMBERS} that it may have")
+            raise FormatError(f"more members than the {MAX_MEMBERS} that it may have")
         self._file = file
         self._zip = zipfile.ZipFile(file)
         self._check(size)
-
-    @property
-    def path(self) -> str:
-        """The name to show in messages."""
-        return printable(self._path)
 
     def _check(self, size: int) -> None:
         members = self._zip.infolist()
         self.names = [member.filename for member in members]
         if len(members) > MAX_MEMBERS:
-            raise FormatError(
-                f"{self.path}: {len(members)} members, at most {MAX_MEMBERS} expected"
-            )
+            raise FormatError(f"{len(members)} members, at most {MAX_MEMBERS} expected")
         twice = next((name for name in self.names if self.names.count(name) > 1), None)
         if twice is not None:
-            raise FormatError(f"{self.path}: member {printable(twice)!r} is there twice")
+            raise FormatError(f"member {printable(twice)!r} is there twice")
         stored = unpacked = 0
         for member in members:
             if member.flag_bits & 0x61:
-                raise FormatError(
-                    f"{self.path}: member {printable(member.filename)!r} is encrypted or a patch"
-                )
+                raise FormatError(f"member {printable(member.filename)!r} is encrypted or a patch")
             if member.compress_type == zipfile.ZIP_STORED:
                 stored += member.file_size
             elif member.compress_type in (zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA):
                 unpacked += member.file_size
             else:
                 raise FormatError(
-                    f"{self.path}: member {printable(member.filename)!r} is packed by method "
+                    f"member {printable(member.filename)!r} is packed by method "
                     f"{member.compress_type}, expected stored, deflated or LZMA"
                 )
             if member.compress_type == zipfile.ZIP_LZMA:
                 self._check_dictionary(member)
         if stored > size or unpacked > MAX_UNPACKED:
             raise FormatError(
-                f"{self.path}: a file of {size} bytes that unpacks to {stored + unpacked}, more "
-                f"than the {MAX_UNPACKED} that are read"
+                f"a file of {size} bytes that unpacks to {stored + unpacked}, more than the "
+                f"{MAX_UNPACKED} that are read"
             )
 
     def _check_dictionary(self, member: zipfile.ZipInfo) -> None:
@@ -107,15 +97,15 @@ class Archive:
         _, length, _, dictionary = struct.unpack("<HHBI", self._file.read(9))
         if length != 5 or dictionary > MAX_DICTIONARY:
             raise FormatError(
-                f"{self.path}: member {printable(member.filename)!r} needs an LZMA dictionary of "
-                f"{dictionary} bytes, at most {MAX_DICTIONARY} are given"
+                f"member {printable(member.filename)!r} needs an LZMA dictionary of {dictionary} "
+                f"bytes, at most {MAX_DICTIONARY} are given"
             )
 
     def text(self, name: str) -> str:
         """A member of at most `MAX_TEXT` bytes as text."""
         size = self._zip.getinfo(name).file_size
         if size > MAX_TEXT:
-            raise FormatError(f"{self.path}: {name} has {size} bytes, at most {MAX_TEXT}")
+            raise FormatError(f"{name} has {size} bytes, at most {MAX_TEXT}")
         return self._zip.read(name).decode("utf-8")
 
     def array(self, name: str) -> npt.NDArray[Any]:
@@ -126,7 +116,7 @@ class Archive:
             count = math.prod(shape)
             if count * dtype.itemsize != size - head:
                 raise FormatError(
-                    f"{self.path}: member {printable(name)!r} has {size - head} bytes of data, "
+                    f"member {printable(name)!r} has {size - head} bytes of data, "
                     f"expected {printable(count, 20)} entries of {dtype.itemsize} as its shape says"
                 )
             array = np.empty(count, dtype)
@@ -148,12 +138,11 @@ class Archive:
                 shape, fortran, dtype = read(member)
         except Exception as error:  # whatever numpy's reader of literals makes of hostile text
             raise FormatError(
-                f"{self.path}: member {printable(name)!r} is not a plain array "
-                f"({printable(error, 80)})"
+                f"member {printable(name)!r} is not a plain array ({printable(error, 80)})"
             ) from error
         if dtype.kind not in "iufb" or dtype.itemsize > 8 or min(shape, default=0) < 0:
             raise FormatError(
-                f"{self.path}: member {printable(name)!r} is not a plain array: "
+                f"member {printable(name)!r} is not a plain array: "
                 f"{printable(dtype, 40)} of shape {printable(shape, 40)}"
             )
         return shape, fortran, dtype
@@ -193,21 +182,19 @@ def _directory_size(file: BinaryIO, size: int) -> int:
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[Archive]:
     """The archive at `path`.  Raises InputError if it can't be opened, FormatError if something in
-    it can't be read inside the `with`.
+    it can't be read inside the `with`; what else is refused there gets its name, too.
     """
+    name = printable(path)
     try:
-        with open(path, "rb") as file:
-            yield Archive(file, path)
-    except (FormatError, InputError):
-        raise
+        with about(f"{name}: "), open(path, "rb") as file:
+            yield Archive(file)
     except FileNotFoundError:
-        raise InputError(f"{printable(path)}: no such file") from None
+        raise InputError(f"{name}: no such file") from None
     except IsADirectoryError:
-        raise InputError(f"{printable(path)}: a folder, expected a railopt .npz file") from None
+        raise InputError(f"{name}: a folder, expected a railopt .npz file") from None
     except OSError as error:
-        raise InputError(f"{printable(path)}: {error.strerror or error}") from error
+        raise InputError(f"{name}: {error.strerror or error}") from error
     except _DAMAGED as error:
         raise FormatError(
-            f"{printable(path)}: damaged or truncated, not a readable .npz "
-            f"({printable(error, 100)})"
+            f"{name}: damaged or truncated, not a readable .npz ({printable(error, 100)})"
         ) from error

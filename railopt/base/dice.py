@@ -25,7 +25,7 @@ import numpy.typing as npt
 from railopt.base.arrays import Bools, Floats, Ints, Words
 from railopt.base.errors import InputError
 
-__all__ = ["Dice", "exp", "falling", "ln"]
+__all__ = ["Dice", "exp", "falling", "ln", "mixed"]
 
 Shape = int | tuple[int, ...]
 
@@ -92,6 +92,13 @@ def exp(x: Floats) -> Floats:
 def falling(count: int, skew: float) -> Floats:
     """1, 2 ** -skew, 3 ** -skew, ...: Zipf's popularity by rank, float64 [count]."""
     return exp(-float(skew) * ln(np.arange(1, count + 1)))
+
+
+def mixed(words: Words) -> Words:
+    """splitmix64's finaliser: every bit of a word reaches every bit of what it becomes."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return words ^ (words >> np.uint64(31))
 
 
 class Dice:

@@ -102,3 +102,12 @@ class CheckFailed(RailoptError):
     """A certificate, a plan or a theorem failed its check."""
 
     exit_code = 4
+
+
+@contextmanager
+def about(what: str, kind: type[InputError] | None = None) -> Iterator[None]:
+    """Have complaints begin with what they are about, as errors of a `kind`, or of their own."""
+    try:
+        yield
+    except InputError as error:
+        raise (kind or type(error))(f"{what}{error}") from error

@@ -7,10 +7,10 @@
     def larger(a, b): ...
 
 A kernel is the same function either way, so its results are the same, as long as it counts in
-int64 or float64 (numpy keeps narrow types where numba widens them), sorts stably and draws from
-`railopt.base.draws`.  Where numpy does the same in a few lines over whole arrays, Python runs that
-instead: `@kernel(numpy=other)`, `@part(numpy=other)`.  numba is used through its documented
-decorators alone; where it is missing, or fails, kernels stay plain Python.
+int64 or float64 (numpy keeps narrow types where numba widens them), sorts stably and draws by
+`seeded` and `below`, not by `np.random`.  Where numpy does the same in a few lines over whole
+arrays, Python runs that instead: `@kernel(numpy=other)`, `@part(numpy=other)`.  numba is used
+through its documented decorators alone; where it is missing, or fails, kernels stay plain Python.
 
 RAILOPT_COMPILE says when: `auto` (as below), `always` (at the first call), `never`.  With `auto` a
 kernel is compiled once interpreting has cost about as much as compiling it would, or at once where
@@ -38,9 +38,21 @@ from typing import Any
 
 import numpy as np
 
+from railopt.base.arrays import Array
 from railopt.base.errors import InputError, say
 
-__all__ = ["PASSES_S", "compile_mode", "compiling_s", "kernel", "part", "wall_s"]
+__all__ = [
+    "PASSES_S",
+    "added_up",
+    "below",
+    "compile_mode",
+    "compiling_s",
+    "kernel",
+    "part",
+    "seeded",
+    "shuffle",
+    "wall_s",
+]
 
 MODES = ("auto", "always", "never")
 
@@ -53,9 +65,9 @@ NO_CACHE = "numba's cache can't be used"
 ELEMENT_S, PASSES_S, NUMPY_S = 3e-5, 3e-6, 1e-7
 
 _parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # compiled with their callers
-# over all kernels: CPU seconds of interpreting, wall seconds of compiling and loading, and whether
-# numba's cache can be used
-_totals: dict[str, Any] = {"interpreted": 0.0, "compiling": 0.0, "cache": True}
+# over all kernels: CPU seconds of interpreting, wall seconds of compiling and loading, whether
+# numba's cache can be used, and whether one was said not to be compiled
+_totals: dict[str, Any] = {"interpreted": 0.0, "compiling": 0.0, "cache": True, "failed": False}
 _loading = threading.RLock()  # threads may call their first kernel at the same time
 
 
@@ -187,8 +199,8 @@ class _Kernel:
         numba = _numba()
         if numba is None:
             return self._plain
-        jitted = self._with_cache()
         try:
+            jitted = self._with_cache()
             jitted.compile(tuple(map(numba.typeof, args)))
         except Exception as error:
             return self._mended(args, error)
@@ -232,7 +244,14 @@ class _Kernel:
         return sorted(Path(folder).glob(f"{name}.*.nbi")) if folder else []
 
     def _in_cache(self) -> bool:
-        return _numba() is not None and bool(self._indexes())
+        if not _loaded.cache_info().currsize:
+            began = time.perf_counter()
+            _numba()
+            _totals["compiling"] += time.perf_counter() - began
+        try:
+            return _numba() is not None and bool(self._indexes())
+        except Exception:  # `compile` meets it again, and says what is the matter
+            return True
 
     def _mended(self, args: tuple[Any, ...], error: Exception) -> Callable[..., Any]:
         """The function compiled without what its cache has, which may be damaged or of another
@@ -245,8 +264,8 @@ class _Kernel:
         elif not isinstance(error, OSError) and self._dropped():
             tries = (True, False)
         for cache_too in tries:
-            jitted = numba.njit(cache=cache_too, **self.options)(self.function)
             try:
+                jitted = numba.njit(cache=cache_too, **self.options)(self.function)
                 jitted.compile(tuple(map(numba.typeof, args)))
             except Exception as again:
                 error = again if cache_too else error
@@ -255,10 +274,12 @@ class _Kernel:
                     _give_up_cache(error)
                 return self._guarded(jitted)
         reason = [*str(error).strip().splitlines(), type(error).__name__][0]
-        _note(
-            f"{self.function.__module__}.{self.function.__name__} is interpreted, which is slower: "
-            f"numba {numba.__version__} does not compile it ({reason})"
-        )
+        if not _totals["failed"]:
+            _totals["failed"] = True
+            _note(
+                f"{self.function.__module__}.{self.function.__name__} is interpreted, which is "
+                f"slower: numba {numba.__version__} does not compile it ({reason}); others may be"
+            )
         return self._plain
 
     def _dropped(self) -> bool:
@@ -266,7 +287,7 @@ class _Kernel:
         try:
             for index in self._indexes():
                 index.unlink()
-        except OSError:
+        except Exception:  # of the disk, or of a numba that does not take the function
             return False
         _note("files in numba's cache that can't be read are replaced")
         return True
@@ -305,10 +326,10 @@ def _elements(value: Any) -> int:
 
 def _callable_from_kernels(name: Any, function: Any, options: dict[str, Any]) -> None:
     """Have kernels that call `name` call `function`: now if numba is loaded, else when it is."""
-    if _loaded.cache_info().currsize:
-        _register(name, function, options)
-    else:
+    if not _loaded.cache_info().currsize:
         _parts.append((name, function, options))
+    elif _loaded() is not None:
+        _register(name, function, options)
 
 
 def _register(name: Any, function: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -365,3 +386,52 @@ def _give_up_cache(error: Exception) -> None:
         f"{NO_CACHE} ({type(error).__name__}: {error}): kernels are compiled "
         "anew; empty the folder, or name another in NUMBA_CACHE_DIR"
     )
+
+
+def _added_up_by_numpy(ends: Array, size: Array, count: int) -> Array:
+    """`added_up` for Python."""
+    total = np.zeros(count, np.int64)
+    np.add.at(total, ends, size)
+    return total
+
+
+@kernel(numpy=_added_up_by_numpy)
+def added_up(ends: Array, size: Array, count: int) -> Array:
+    """int64 [count]: the sizes of what has each number from 0 on as its end."""
+    total = np.zeros(count, np.int64)
+    for i in range(len(ends)):
+        total[ends[i]] += size[i]
+    return total
+
+
+_BITS = 0xFFFFFFFF  # of the state, so that no product here passes 63 bits
+
+
+@kernel
+def seeded(seed: int) -> Array:
+    """The state of a generator, int64 [1]; nearby seeds give unrelated states."""
+    x = (seed & _BITS) ^ 0x2545F491
+    for _ in range(3):
+        x = ((x ^ (x >> 16)) * 0x45D9F3B) & _BITS
+    draws = np.empty(1, np.int64)
+    draws[0] = max(x, 1)
+    return draws
+
+
+@part
+def below(draws: Array, end: int) -> int:
+    """A number from 0 to `end` - 1, `end` at most 2**31 (Marsaglia's xorshift of 32 bits)."""
+    x = draws[0]
+    x ^= (x << 13) & _BITS
+    x ^= x >> 17
+    x ^= (x << 5) & _BITS
+    draws[0] = x
+    return (x * end) >> 32
+
+
+@part
+def shuffle(draws: Array, items: Array, length: int) -> None:
+    """Permute items[:length] in place."""
+    for i in range(length - 1, 0, -1):
+        j = below(draws, i + 1)
+        items[i], items[j] = items[j], items[i]

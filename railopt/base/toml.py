@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from railopt.base.errors import FormatError, InputError, did_you_mean, printable
+from railopt.base.errors import FormatError, InputError, about, did_you_mean, printable
 from railopt.base.units import quoted
 
 T = TypeVar("T")
@@ -46,10 +46,8 @@ def read(
         raise FormatError(f"{name}: not valid TOML ({printable(error)})") from error
     except RecursionError as error:
         raise FormatError(f"{name}: nested too deeply") from error
-    try:
+    with about(f"{name}: "):
         return parse(table)
-    except InputError as error:
-        raise type(error)(f"{name}: {error}") from error
 
 
 def text(data: Mapping[str, Any], key: str, default: str = "") -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -59,7 +59,7 @@ def parse_number(text: str | int | float | Fraction, what: str = "number") -> Fr
 
 
 def parse_integer(
-    text: str | int, what: str = "number", *, low: int = INT64_MIN, high: int = INT64_MAX
+    text: str | int, what: str = "", *, low: int = INT64_MIN, high: int = INT64_MAX
 ) -> int:
     """`"12"` -> 12, a whole number from `low` to `high`; `what` names it in the complaint."""
     number = isinstance(text, int | np.integer) and not isinstance(text, bool)
@@ -67,7 +67,8 @@ def parse_integer(
         value = int(text)
         if low <= value <= high:
             return value
-    raise InputError(f"{quoted(text)}: expected a {what}, a whole number from {low} to {high}")
+    named = f"{what}, a " if what else ""
+    raise InputError(f"{quoted(text)}: expected a {named}whole number from {low} to {high}")
 
 
 def parse_options(text: str, known: Sequence[str], where: str) -> dict[str, str]:
@@ -236,6 +237,15 @@ def format_time(seconds: Fraction | int) -> str:
         if seconds * scale >= 1 or unit == "ns":
             return f"{float(seconds * scale):.4g}{unit}"
     raise AssertionError("unreachable")
+
+
+def exact(value: Any) -> Any:
+    """A value as JSON has it: Fractions as texts "p/q", in lists, tuples and mappings too."""
+    if isinstance(value, Fraction):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: exact(each) for key, each in value.items()}
+    return [exact(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def seconds(picoseconds: int) -> Fraction:

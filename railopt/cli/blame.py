@@ -7,11 +7,11 @@ import argparse
 from railopt.answers.blame import CAUSES, PARTS, Blame, blame, blame_counted
 from railopt.base.units import Quantity, duration, percent, rate, size
 from railopt.cli import common
-from railopt.cli.launching import number_from
+from railopt.cli.launching import naming_of
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.runtime.counters import counted_between
-from railopt.runtime.naming import Naming, hosts_from, once
+from railopt.runtime.naming import Naming
 
 EPILOG = """read the ports of every node, carry the plan out, read them again; one file per node:
   grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/*,hw_counters/*} > before/gpu01.txt
@@ -32,11 +32,7 @@ def _no_plan(args: argparse.Namespace) -> str:
     return "" if args.plan else "no PLAN"
 
 
-IDLE = (
-    common.Idle("force width title", without=["figure"]),
-    common.Idle("metrics runs", beside=[_no_plan]),
-    common.Idle("all", beside=["format=json"]),
-)
+IDLE = (common.Idle("metrics runs", beside=[_no_plan]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--runs",
-        type=number_from(1),
+        type=common.positive,
         help="how often the plan was carried out in between (default 1)",
     )
     parser.add_argument(
@@ -83,9 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="devices of the port counters, in rail order (default: as the plan's or the fabric's "
         "are named, else all that were read, by number)",
     )
-    parser.add_argument("--all", action="store_true", help=f"list every NIC, not only {SHOWN}")
     common.add_figure_arguments(parser, "heat maps by node and rail")
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "figure")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -97,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     shape = None if plan is None else plan.fabric.tx.shape
     named = measured if plan is None or not plan.fabric.names() else plan.fabric
     usual = None if named is None else Naming(named.hosts, named.devices)
-    counted = counted_between(before, after, shape, _naming(args), usual)
+    counted = counted_between(before, after, shape, naming_of(args), usual)
     if plan is None:
         found = blame_counted(counted, measured)
         common.note("no plan: every byte is taken to belong to the NIC that carried it (own NIC)")
@@ -110,24 +105,17 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         common.print_json(found.as_dict())
     else:
-        print_blame(found, None if args.all else SHOWN, common.output_of(args))
+        print_blame(found, common.output_of(args))
     if args.figure:
-        from railopt.report.blame import blame_figure
+        from railopt.report.heatmap import blame_figure
 
         figure = blame_figure(found, common.title_of(args, found.verdict), width=width)
         common.save_drawing(args, "figure", figure)
     return 0
 
 
-def _naming(args: argparse.Namespace) -> Naming | None:
-    if args.hosts is None and args.devices is None:
-        return None
-    hosts = () if args.hosts is None else hosts_from(args.hosts)
-    return Naming(hosts, once(common.listed(args.devices, "--ib-dev") or (), "device"))
-
-
-def print_blame(found: Blame, most: int | None, out: common.Output) -> None:
-    """The `most` hottest NICs, or all; the hottest one's time by cause; the verdict and hints."""
+def print_blame(found: Blame, out: common.Output) -> None:
+    """The hottest NICs (all, for programs), the hottest one's time by cause, verdict and hints."""
     hottest = found.nics[0].time
     rows = [
         [
@@ -139,7 +127,7 @@ def print_blame(found: Blame, most: int | None, out: common.Output) -> None:
             *("" if part < 1 else size(round(part)) for part in (nic.diverted, nic.others)),
             rate(nic.rate) if nic.rate else "dead",
         ]
-        for nic in found.nics[:most]
+        for nic in found.nics[: SHOWN if out.form == "text" else None]
     ]
     columns = ["NIC", "time", "of hottest %", "counted", "planned", "diverted", "others", "rate"]
     unplanned = "spread" in found.terms

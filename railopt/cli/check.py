@@ -62,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
             codes.add(error.exit_code)
             continue
         codes.add(0 if verdict.ok else CheckFailed.exit_code)
-        results.append({"file": path, **_figures(verdict)})
+        names = ("ok", *_COLUMNS, "message")
+        results.append({"file": path, **{name: getattr(verdict, name) for name in names}})
         if args.format in (None, "text"):
             line = _line(path, verdict)
             print(line if args.wide else wrapped(line))
@@ -73,19 +74,6 @@ def run(args: argparse.Namespace) -> int:
         rows = [[_cell(found.get(name)) for name in columns] for found in results]
         output_of(args).table(columns, rows)
     return max(codes)
-
-
-def _figures(verdict: Verdict) -> dict[str, object]:
-    return {
-        "ok": verdict.ok,
-        "optimal": verdict.optimal,
-        "optimum": verdict.optimum,
-        "kind": verdict.kind,
-        "message": verdict.message,
-        "bound": verdict.bound,
-        "value": verdict.value,
-        "best": verdict.best,
-    }
 
 
 def _cell(value: object) -> object:

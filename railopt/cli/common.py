@@ -11,15 +11,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from railopt.base.arrays import check_targets, kind_of
-from railopt.base.errors import InputError, printable
+from railopt.base.errors import InputError, about, printable
 from railopt.base.tables import FORMS, Rows, lines, pick, render, screen, wrapped
-from railopt.base.units import MAX_CHARACTERS, parse_integer
+from railopt.base.units import MAX_CHARACTERS, parse_integer, parse_time, seconds
 from railopt.model import workloads
 from railopt.model.background import Background, background_from, left_by
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
@@ -29,8 +30,12 @@ from railopt.model.tokens import Tokens
 from railopt.model.topology import describes_node
 from railopt.model.traffic import Traffic, trace_file
 from railopt.model.workloads import BYTES, WORKLOADS
+from railopt.policies import KNOWN, policy_named, policy_names
 from railopt.report.saving import figure_format, save_figure
 from railopt.report.style import PAGE, WIDTHS, parse_width
+
+if TYPE_CHECKING:
+    from railopt.moe.routing.trace import Trace
 
 _FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
 SUBJECTS = ("traffic", "what", "trace", "places", "spec")
@@ -46,47 +51,85 @@ TRAFFIC_HELP = f"{_TRAFFIC} ({', '.join(WORKLOADS)})"
 BYTES_HELP = f"{_TRAFFIC} ({', '.join(BYTES)})"
 
 
-def integer(text: str) -> int:
-    """A whole number on the command line, within int64: a `type` for argparse."""
-    try:
-        return parse_integer(text, "number")
-    except InputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+# what an option's text means, as argparse's `type`: the parser puts the option before complaints
+integer = parse_integer
+positive = partial(parse_integer, low=1)
+natural = partial(parse_integer, low=0)
 
 
-def positive(text: str) -> int:
-    """A whole number of at least 1: a `type` for argparse."""
-    value = integer(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value}: expected at least 1")
-    return value
+def time_s(text: str) -> float:
+    """A `type`: seconds of a time such as 10s."""
+    return float(exact_s(text))
 
 
-def seed(text: str) -> int:
-    """What dice start from, a whole number of at least 0: a `type` for argparse."""
-    try:
-        return parse_integer(text, "seed", low=0)
-    except InputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+def exact_s(text: str) -> Fraction:
+    """A `type`: exact seconds of a time."""
+    return seconds(parse_time(text))
 
 
-def add_fabric_arguments(parser: argparse.ArgumentParser, *, nic_per_gpu: bool = False) -> None:
-    """--fabric FILE, or --nodes, --rails, --gpus, --link, and --degrade; with `nic_per_gpu` there
-    are as many rails as --gpus says, where --rails does not.
+def add_chunk_argument(parser: Any, usual: str = "1MiB") -> None:
+    """--chunk, of a parser or of a group of its arguments."""
+    parser.add_argument(
+        "--chunk", default=usual, help='largest chunk, e.g. 256KiB, or "flow" for whole flows'
+    )
+
+
+def add_policy_argument(parser: Any, usual: str = "lpt") -> None:
+    """--policy of one plan."""
+    parser.add_argument(
+        "--policy", type=_policy, default=usual, help=f"policy of the rails: {KNOWN}"
+    )
+
+
+def _policy(text: str) -> str:
+    policy_named(text)
+    return text
+
+
+def add_policies_argument(parser: argparse.ArgumentParser, usual: Iterable[str]) -> None:
+    """--policy of several plans."""
+    parser.add_argument(
+        "--policy",
+        type=policy_names,
+        default=",".join(usual),
+        help=f"policies, with commas between them: {KNOWN}",
+    )
+
+
+def listed(text: str) -> list[str]:
+    """A `type`: the parts of a list with commas."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise InputError(f"{text!r}: expected one or more, with commas between them")
+    return parts
+
+
+def add_fabric_arguments(
+    parser: argparse.ArgumentParser,
+    *names: str,
+    nic_per_gpu: bool = False,
+    nodes: str = "8",
+    rails: str = "8",
+    link: str = "400Gb/s",
+) -> None:
+    """--fabric FILE (under `names` too), or --nodes, --rails, --gpus, --link, and --degrade; the
+    texts say what is taken where nothing is given.  With `nic_per_gpu` there are as many rails as
+    --gpus says, where --rails does not.
     """
-    rails = "as many as --gpus, else 8" if nic_per_gpu else "8"
+    rails = "as many as --gpus, else 8" if nic_per_gpu else rails
     parser.set_defaults(nic_per_gpu=nic_per_gpu)
     group = parser.add_argument_group("fabric")
     group.add_argument(
         "--fabric",
+        *names,
         metavar="FILE.toml",
         help="fabric description, or a .topo of htsim, instead of the options below; or with "
         "--nodes the topology of one node (NCCL_TOPO_DUMP_FILE, nvidia-smi topo -m)",
     )
-    group.add_argument("--nodes", type=integer, help="nodes (default 8)")
+    group.add_argument("--nodes", type=integer, help=f"nodes (default {nodes})")
     group.add_argument("--rails", type=integer, help=f"rails = NICs per node (default {rails})")
     group.add_argument("--gpus", type=integer, help="GPUs per node (default: as many as rails)")
-    group.add_argument("--link", help="rate of a NIC (default 400Gb/s)")
+    group.add_argument("--link", help=f"rate of a NIC (default {link})")
     group.add_argument(
         "--degrade",
         metavar="NODE:RAIL=FRACTION",
@@ -102,7 +145,8 @@ def add_background_argument(parser: argparse.ArgumentParser, plans: str = "a sav
         "--background",
         metavar="PLAN|LOAD" if plans else "LOAD",
         help=f"what the NICs carry at the same time: {plans}"
-        "allreduce:size=1GiB,time=20ms,rails=0+1, or rates of NICs as in a fabric's .toml",
+        "allreduce:size=1GiB,time=20ms,rails=0+1, as if it never ended, or rates of NICs as in a "
+        "fabric's .toml",
     )
 
 
@@ -120,16 +164,16 @@ def left_of(args: argparse.Namespace, fabric: Fabric, load: Background | Plan | 
             f"--background {printable(args.background)}: a plan, beside which plan and simulate "
             f"plan; expected rates of NICs or an all-reduce"
         )
-    try:
+    with about(f"--background {printable(args.background)}: "):
         left = left_by(fabric, load)
-    except InputError as error:
-        raise InputError(f"--background {printable(args.background)}: {error}") from error
-    note(f"times are on what {args.background} leaves of the NICs")
+    note(f"times and bounds are on what {args.background} leaves of the NICs, as if it never ended")
     return left
 
 
-def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
-    """--top-k and --routed-experts: what tensors do not say of themselves."""
+def add_trace_arguments(parser: Any) -> None:
+    """--top-k, --routed-experts and --merge-ranks, of a parser or of a group of its arguments: what
+    tensors do not say of themselves, and ranks that are not GPUs.
+    """
     parser.add_argument(
         "--top-k",
         type=positive,
@@ -141,11 +185,35 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         help="TRACE is vLLM's routed_experts, ids of N experts [length, layers, top_k]",
     )
+    parser.add_argument(
+        "--merge-ranks",
+        action="store_true",
+        help="join consecutive source ranks until one per GPU is left",
+    )
+
+
+def trace_of(args: argparse.Namespace, text: str, fabric: Fabric) -> Trace:
+    """The routing trace of this name, as the options of `add_trace_arguments` and --model say."""
+    from railopt.moe.presets import preset
+    from railopt.moe.routing.sources import trace_from
+
+    model, ranks = getattr(args, "model", None), fabric.nodes * fabric.gpus
+    trace = trace_from(
+        text,
+        ranks=ranks,
+        top_k=args.top_k,
+        usual_top_k=None if model is None else preset(model).top_k,
+        routed_experts=args.routed_experts,
+    )
+    if "top_k" in trace.meta:
+        whose = f"as {model} has" if model else "--top-k or --model says otherwise"
+        note(f"{text} does not say how many experts a token has: {trace.top_k}, {whose}")
+    return trace.merged(ranks) if args.merge_ranks else trace
 
 
 def fabric_given(args: argparse.Namespace) -> bool:
     """Whether any option describes a fabric."""
-    return any(getattr(args, name) not in (None, []) for name in FABRIC_FLAGS)
+    return any(given(args, name) for name in FABRIC_FLAGS)
 
 
 def fabric_from(args: argparse.Namespace) -> Fabric:
@@ -153,27 +221,31 @@ def fabric_from(args: argparse.Namespace) -> Fabric:
     return described_by(args).fabric
 
 
-def described_by(args: argparse.Namespace, *, one_node: bool = False) -> Described:
-    """The fabric that the options describe, and what they leave open; `one_node`: the topology of
-    a node needs no --nodes.
-    """
-    rails = {"rails": args.gpus} if args.nic_per_gpu and args.gpus else {}
-    made = described_fabric(args, {**_FABRIC, **rails}, one_node=one_node)
-    if not args.degrade:
-        return made
-    try:
-        return made._replace(fabric=made.fabric.degraded(parse_nics(args.degrade)))
-    except InputError as error:
-        raise InputError(f"--degrade {error}") from error
-
-
-def described_fabric(
-    args: argparse.Namespace, defaults: Mapping[str, Any], *, one_node: bool = False
+def described_by(
+    args: argparse.Namespace, defaults: Mapping[str, Any] | None = None, *, one_node: bool = False
 ) -> Described:
-    """From --fabric, or from --nodes, --rails, --gpus and --link, before `defaults`."""
+    """The fabric that the options describe, with `defaults` for what they leave open, and that;
+    `one_node`: the topology of a node needs no --nodes.
+    """
+    made = described_healthy(args, defaults, one_node=one_node)
+    return made._replace(fabric=degraded_by(args, made.fabric)) if args.degrade else made
+
+
+def degraded_by(args: argparse.Namespace, fabric: Fabric) -> Fabric:
+    """The fabric with the NICs of --degrade."""
+    with about("--degrade "):
+        return fabric.degraded(parse_nics(args.degrade))
+
+
+def described_healthy(
+    args: argparse.Namespace, defaults: Mapping[str, Any] | None = None, *, one_node: bool = False
+) -> Described:
+    """As `described_by`, without --degrade."""
     given = {name: getattr(args, name) for name in _FABRIC if getattr(args, name) is not None}
     if args.fabric is None:
-        return Described(Fabric.uniform(**{**defaults, **given}), unsaid(given))
+        per_gpu = {"rails": args.gpus} if args.nic_per_gpu and args.gpus else {}
+        made = Fabric.uniform(**{**_FABRIC, **per_gpu, **(defaults or {}), **given})
+        return Described(made, unsaid(given))
     topology = describes_node(args.fabric)
     for name in given:
         if not topology or name not in ("nodes", "link"):
@@ -198,8 +270,8 @@ def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
 
 def traffic_from(text: str, fabric: Fabric) -> Traffic:
     """The same, of bytes between GPUs alone."""
-    noted = text.startswith(PREFIX) or trace_file(text)
-    found = demand_from(text, fabric) if noted else None
+    found = demand_from(text, fabric)
+    # which refuses tokens
     return found if isinstance(found, Traffic) else workloads.traffic_from(text, fabric)
 
 
@@ -243,19 +315,16 @@ def by_dispatch(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"dispatches": [{"dispatch": name, **each} for name, each in found.items()]}
 
 
-def add_merge_ranks(parser: Any) -> None:
-    """--merge-ranks, of a parser or of a group of its arguments."""
-    parser.add_argument(
-        "--merge-ranks",
-        action="store_true",
-        help="join consecutive source ranks until one per GPU is left",
-    )
-
-
-def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """--format, --json and --force."""
+def add_output_arguments(parser: argparse.ArgumentParser, *files: str) -> None:
+    """--format, --json, and --force, which needs one of the options `files`."""
     add_format_arguments(parser)
+    add_force_argument(parser, *files)
+
+
+def add_force_argument(parser: argparse.ArgumentParser, *files: str) -> None:
+    """--force, which needs one of the options `files`."""
     parser.add_argument("--force", action="store_true", help="replace files that exist")
+    idle(parser, Idle("force", without=files))
 
 
 def add_format_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -277,6 +346,7 @@ def add_format_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     parser.add_argument(
         "--columns",
         metavar="A,B",
+        type=listed,
         help="columns of the table, in this order, instead of the usual ones",
     )
     parser.add_argument(
@@ -284,6 +354,7 @@ def add_format_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
         action="store_true",
         help="print every column, however long the lines are (csv has every column without it)",
     )
+    idle(parser, Idle("columns wide", beside=["format=json"]))
 
 
 class Output(NamedTuple):
@@ -364,17 +435,7 @@ def output_of(args: argparse.Namespace) -> Output:
     said = next((of for name in SUBJECTS if (of := getattr(args, name, None))), "")
     words = said if isinstance(said, str) else " ".join(map(str, said))
     caption = f"railopt {args.command} {words}".strip()
-    return Output(args.format or "text", listed(args.columns, "--columns"), args.wide, caption)
-
-
-def listed(text: str | None, flag: str) -> list[str] | None:
-    """The parts of a list with commas; None where nothing was given."""
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise InputError(f"{flag} {text!r}: expected one or more, with commas between them")
-    return parts
+    return Output(args.format or "text", args.columns, args.wide, caption)
 
 
 Condition = str | Callable[[argparse.Namespace], str]
@@ -410,7 +471,9 @@ class Idle(NamedTuple):
             refuse_idle(flags[0], " and ".join(words))
 
 
-OUTPUT_IDLE = (Idle("columns wide", beside=["format=json"]),)
+def idle(parser: argparse.ArgumentParser, *rules: Idle) -> None:
+    """Add rules to those of a command."""
+    parser.set_defaults(idle=(*(parser.get_default("idle") or ()), *rules))
 
 
 def refuse_idle(name: str, why: str) -> NoReturn:
@@ -419,9 +482,8 @@ def refuse_idle(name: str, why: str) -> NoReturn:
 
 
 def given(args: argparse.Namespace, name: str) -> bool:
-    """Whether an option was typed; 0 is a value."""
-    value = getattr(args, name, None)
-    return not (value is None or value is False or value == [])
+    """Whether an option was typed."""
+    return name in args.typed
 
 
 def flag(name: str) -> str:
@@ -443,9 +505,10 @@ def _holding(args: argparse.Namespace, condition: Condition) -> str:
         return condition(args)
     name, relation, value = [*re.split("(!?=)", condition), "", ""][:3]
     found = getattr(args, name)
-    if not given(args, name) or (relation and (str(found) == value) != (relation == "=")):
-        return ""
-    return f"{flag(name)} {printable(found)}" if relation else flag(name)
+    if relation:
+        holds = found is not None and (str(found) == value) == (relation == "=")
+        return f"{flag(name)} {printable(found)}" if holds else ""
+    return flag(name) if given(args, name) else ""
 
 
 def _spelled(condition: str) -> str:
@@ -536,7 +599,8 @@ def add_figure_arguments(
     others of --figure, by the first of which `args` knows it.
     """
     formats = f"{draws}: .svg, .pdf or .png{also}"
-    parser.add_argument(*names, "--figure", metavar="FILE", help=formats)
+    figure = parser.add_argument(*names, "--figure", metavar="FILE", help=formats)
+    idle(parser, Idle("width title", without=[figure.dest]))
     add_width_argument(parser)
     parser.add_argument(
         "--title", help='title of the figure, instead of the usual one; "" leaves it out'
@@ -549,6 +613,7 @@ def add_width_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--width",
         metavar="column|page|INCHES",
+        type=parse_width,
         help=f"how wide the figure is printed: {inches} or inches (default page)",
     )
 
@@ -559,27 +624,22 @@ def title_of(args: argparse.Namespace, usual: str = "") -> str:
     return "\n".join(printable(line, 1000) for line in text.split("\n"))
 
 
-def width_of(args: argparse.Namespace) -> float:
-    """Inches of the figure."""
-    if args.width is None:
-        return PAGE
-    try:
-        return parse_width(args.width)
-    except InputError as error:
-        raise InputError(f"--width {error}") from error
-
-
 def figure_width(
     args: argparse.Namespace, flag: str, *, check: bool = True, also: str = ""
 ) -> float:
-    """The same, where `flag` names its file: an unknown suffix is refused (`also` says what else
-    the file could be), and with `check` what stands in the way.
+    """Inches of the figure whose file `flag` names: an unknown suffix is refused (`also` says what
+    else the file could be), and with `check` what stands in the way.
     """
-    width, path = width_of(args), getattr(args, flag)
-    if path is not None:
+    if (path := getattr(args, flag)) is not None:
         figure_format(path, also)
         check_targets(path if check else None, force=args.force)
-    return width
+    return args.width or PAGE
+
+
+def save(args: argparse.Namespace, flag: str, made: Any) -> None:
+    """Save what has a `save` of its own where `flag` says, and say so."""
+    made.save(getattr(args, flag), force=args.force)
+    note(f"saved {getattr(args, flag)}")
 
 
 def save_drawing(args: argparse.Namespace, flag: str, figure: Any) -> None:

@@ -12,8 +12,8 @@ from railopt.answers.outliers import median_rate
 from railopt.base.errors import Infeasible, InputError
 from railopt.base.units import duration, format_time, percent
 from railopt.cli import common
-from railopt.model.fabric import Fabric, parse_nics
-from railopt.policies import KNOWN, POLICIES
+from railopt.model.fabric import Fabric
+from railopt.policies import POLICIES
 
 EPILOG = """examples:
   railopt compare moe:skew=0.8,seed=1 --healthy fabric.toml --degraded today.toml
@@ -30,43 +30,22 @@ their times up."""
 SHOWN, DRAWN = 8, 2  # NICs that are named in the answer, and in the title of the figure
 
 
-IDLE = (common.Idle("force width title", without=["figure"]),)
+IDLE = (common.Idle("degrade", beside=["degraded"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traffic", metavar="TRAFFIC", help=common.TRAFFIC_HELP)
     parser.add_argument(
-        "--healthy",
+        "--degraded",
         metavar="FABRIC",
-        help="the fabric as it should be (.toml), or --nodes, --rails, --gpus and --link",
+        help="the fabric as it is now, e.g. as measured, instead of --degrade",
     )
-    for name in ("nodes", "rails", "gpus"):
-        parser.add_argument(
-            f"--{name}",
-            type=common.integer,
-            help=f"{name} of the healthy fabric (default: see below)",
-        )
-    parser.add_argument("--link", help="rate of a healthy NIC (default: see below)")
-    changed = parser.add_mutually_exclusive_group(required=True)
-    changed.add_argument(
-        "--degraded", metavar="FABRIC", help="the fabric as it is now, e.g. as measured"
-    )
-    changed.add_argument(
-        "--degrade",
-        metavar="NODE:RAIL=FRACTION",
-        action="append",
-        default=[],
-        help="a NIC at a fraction of its healthy rate, instead of --degraded; 0 is dead; may be "
-        "repeated",
-    )
-    parser.add_argument(
-        "--chunk", default="1MiB", help='largest chunk, or "flow" for whole flows (default 1MiB)'
-    )
-    parser.add_argument(
-        "--policy", help=f"policies, with commas between them: {KNOWN} (default: all)"
-    )
+    common.add_chunk_argument(parser)
+    common.add_policies_argument(parser, POLICIES)
     common.add_figure_arguments(parser, "draw both times")
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "figure")
+    usual = "see below"
+    common.add_fabric_arguments(parser, "--healthy", nodes=usual, rails=usual, link=usual)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,9 +53,8 @@ def run(args: argparse.Namespace) -> int:
     width = common.figure_width(args, "figure")
     healthy, degraded = _fabrics(args)
     demands = common.one_figure(common.demands_from(args.traffic, healthy), args)
-    policies = common.listed(args.policy, "--policy") or tuple(POLICIES)
     found = {
-        name: compare(healthy, degraded, demand.chunks(args.chunk), policies)
+        name: compare(healthy, degraded, demand.chunks(args.chunk), args.policy)
         for name, demand in demands.items()
     }
     costs, limits = added_up(list(found.values()))
@@ -101,20 +79,18 @@ def _fabrics(args: argparse.Namespace) -> tuple[Fabric, Fabric]:
     """The fabric as it should be, from its file or from flags, and as it is.  Beside --degraded,
     what flags leave out is as there, and the rate is the median of its NICs.
     """
-    args.fabric = args.healthy
-    if args.degraded is not None:
-        degraded = Fabric.read(args.degraded)
-        sizes = {name: getattr(degraded, name) for name in ("nodes", "rails", "gpus")}
-        middle = f"{median_rate(degraded) * 8}b/s"
-        healthy = common.described_fabric(args, {**sizes, "link": middle}).fabric
-        if args.healthy is None and healthy.rails == degraded.rails:
-            healthy = replace(degraded, tx=healthy.tx, rx=healthy.rx)
-        return healthy, degraded
-    healthy = common.described_fabric(args, {"nodes": 8, "rails": 8}).fabric
-    try:
-        return healthy, healthy.degraded(parse_nics(args.degrade))
-    except InputError as error:
-        raise InputError(f"--degrade {error}") from error
+    if args.degraded is None:
+        if not args.degrade:
+            raise InputError("expected --degraded, the fabric as it is now, or --degrade")
+        healthy = common.described_healthy(args).fabric
+        return healthy, common.degraded_by(args, healthy)
+    degraded = Fabric.read(args.degraded)
+    sizes = {name: getattr(degraded, name) for name in ("nodes", "rails", "gpus")}
+    middle = f"{median_rate(degraded) * 8}b/s"
+    healthy = common.described_healthy(args, {**sizes, "link": middle}).fabric
+    if args.fabric is None and healthy.rails == degraded.rails:
+        healthy = replace(degraded, tx=healthy.tx, rx=healthy.rx)
+    return healthy, degraded
 
 
 def _print(found: dict[str, Comparison], changed: str, out: common.Output) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from typing import NamedTuple
 
 from railopt.cli.common import BYTES_HELP, TRAFFIC_HELP
 from railopt.model.workloads import BYTES, WORKLOADS
@@ -17,87 +15,59 @@ EPILOG = """examples:
 zsh reads the same after: autoload -U +X bashcompinit && bashcompinit"""
 
 
-class Option(NamedTuple):
-    """One option of a command: its names, its values where they are known, whether it takes one."""
-
-    names: tuple[str, ...]
-    values: tuple[str, ...]
-    takes: bool
-
-
-class Command(NamedTuple):
-    """What completes a command: its options, words that may stand alone, and whether a file may."""
-
-    name: str
-    options: tuple[Option, ...]
-    words: tuple[str, ...]
-    files: bool
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash",), help="the shell that is to complete railopt")
 
 
 def run(args: argparse.Namespace) -> int:
-    print(bash(list(commands())), end="")
+    print(bash(), end="")
     return 0
 
 
-def commands() -> Iterator[Command]:
-    """Every command, from its parser."""
-    from railopt.cli.main import COMMANDS, _parser
-
-    for name in COMMANDS:
-        actions = _parser(name).commands[name].actions
-        options = [_option(action) for action in actions if action.option_strings]
-        alone = [_words(action) for action in actions if not action.option_strings]
-        files = any(not a.option_strings and not a.choices for a in actions)
-        yield Command(name, tuple(options), tuple(word for w in alone for word in w), files)
-
-
-def _option(action: argparse.Action) -> Option:
-    values = tuple(map(str, action.choices or ()))
+def _values(action: argparse.Action) -> tuple[str, ...]:
+    """Words that may stand for an argument, where they are known."""
     known = {"policy": tuple(POLICIES), "backend": ("native", *BACKENDS)}
-    values = known.get(action.dest, values)
-    return Option(tuple(action.option_strings), values, action.nargs != 0)
-
-
-def _words(action: argparse.Action) -> tuple[str, ...]:
-    if action.choices:
-        return tuple(map(str, action.choices))
+    if action.choices or action.dest in known:
+        return known.get(action.dest) or tuple(map(str, action.choices or ()))
     help_ = action.help or ""
     if BYTES_HELP in help_:
         return BYTES
     return tuple(WORKLOADS) if TRAFFIC_HELP in help_ else ()
 
 
-def bash(found: list[Command]) -> str:
+def bash() -> str:
     """A function for bash's `complete`: what may follow depends on the command and the word before;
     of a list of values the part after its last comma is completed.
     """
-    arms = []
-    for command in found:
-        for option in command.options:
-            if option.takes:
-                pattern = "|".join(f'"{command.name} {name}"' for name in option.names)
-                offer = f'_railopt_list; _railopt_offer "{" ".join(option.values)}"'
-                arms.append(f"{pattern}) {offer if option.values else '_railopt_files'} ;;")
-    for command in found:
-        names = " ".join(name for option in command.options for name in option.names)
-        alone = [f'_railopt_offer "{" ".join(command.words)}"'] if command.words else []
-        alone += ["_railopt_files"] if command.files else []
-        arms.append(
-            f'"{command.name} "*) if [[ "$word" == -* ]]; then _railopt_offer "{names}"; '
-            f"else {'; '.join(alone) or ':'}; fi ;;"
+    from railopt.cli.main import COMMANDS, _parser
+
+    arms, last = [], []
+    for command in COMMANDS:
+        actions = _parser(command).commands[command].actions
+        options = [action for action in actions if action.option_strings]
+        for option in options:
+            if option.nargs != 0:
+                pattern = "|".join(f'"{command} {name}"' for name in option.option_strings)
+                values = " ".join(_values(option))
+                offer = f'_railopt_list; _railopt_offer "{values}"' if values else "_railopt_files"
+                arms.append(f"{pattern}) {offer} ;;")
+        names = " ".join(name for option in options for name in option.option_strings)
+        alone = [action for action in actions if not action.option_strings]
+        words = " ".join(word for action in alone for word in _values(action))
+        offers = [f'_railopt_offer "{words}"'] if words else []
+        offers += ["_railopt_files"] if any(not action.choices for action in alone) else []
+        last.append(
+            f'"{command} "*) if [[ "$word" == -* ]]; then _railopt_offer "{names}"; '
+            f"else {'; '.join(offers) or ':'}; fi ;;"
         )
-    cases = "\n".join(f"        {arm}" for arm in arms)
+    cases = "\n".join(f"        {arm}" for arm in arms + last)
     return f"""# railopt completion bash
 _railopt() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD - 1]}}"
     local head=""
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        _railopt_offer "{" ".join(command.name for command in found)} --help --version"
+        _railopt_offer "{" ".join(COMMANDS)} --help --version"
         return
     fi
     [[ "$before" != "=" ]] || before="${{COMP_WORDS[COMP_CWORD - 2]}}"

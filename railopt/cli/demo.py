@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from railopt.answers.gap import gap
-from railopt.base.errors import printable
 from railopt.base.units import duration, percent, size
 from railopt.cli import common
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.workloads import moe
 from railopt.policies import POLICIES, plan
-from railopt.solver.outcome import Outcome
+from railopt.solver.coupled.race import Outcome
 
 if TYPE_CHECKING:
     from railopt.moe.weigh import Weighed
@@ -30,22 +29,22 @@ CHUNK = "1MiB"
 PICTURE = "railopt-demo.svg"
 
 
-IDLE = (common.Idle("force", without=["figure"]),)  # without it PICTURE is replaced anyway
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     also = f" (default {PICTURE}, replaced if it is there)"
     common.add_figure_arguments(parser, "where the picture goes", also=also)
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "figure")
 
 
 def run(args: argparse.Namespace) -> int:
+    from railopt.report.waterfall import waterfall
+
     if args.figure is None:
         args.figure, args.force = PICTURE, True
     width = common.figure_width(args, "figure")
     healthy, slow = policies()
     found = weighed()
-    picture = _picture(found, args, width)
+    title = common.title_of(args, "What each mechanism is worth on recorded routing")
+    common.save_drawing(args, "figure", waterfall(found, title, width=width))
     family = {rails: counterexample(rails) for rails in (2, 4, 8)}
     if args.format == "json":
         common.print_json(
@@ -57,13 +56,13 @@ def run(args: argparse.Namespace) -> int:
                     for rails, (lpt, even) in family.items()
                 ],
                 "weighed": found.as_dict(),
-                "picture": picture,
+                "picture": args.figure,
             }
         )
     else:
         out = common.output_of(args)
         _print(healthy, slow, family, out)
-        _print_weighed(found, picture, out)
+        _print_weighed(found, out)
     return 0
 
 
@@ -119,7 +118,7 @@ def weighed() -> Weighed:
     return weigh(trace, fabric, WeighQuestion(steps=1))
 
 
-def _print_weighed(found: Weighed, picture: str, out: common.Output) -> None:
+def _print_weighed(found: Weighed, out: common.Output) -> None:
     from railopt.cli.weigh import print_weighed
 
     out.say(
@@ -127,9 +126,8 @@ def _print_weighed(found: Weighed, picture: str, out: common.Output) -> None:
         "100 Gb/s, on a step that no plan saw:"
     )
     print_weighed(found, out, beside=True)
-    out.say(f"\npicture: {picture}")
     out.say(
-        "next: railopt gap moe:skew=0.5,seed=1 --policy lpt,lpt-local,equitable "
+        "\nnext: railopt gap moe:skew=0.5,seed=1 --policy lpt,lpt-local,equitable "
         "--chunk 256KiB,1MiB,4MiB"
     )
 
@@ -139,13 +137,12 @@ def counterexample(rails: int) -> tuple[Outcome, Outcome]:
     fabric = Fabric.uniform(nodes=rails + 1, rails=rails)
     src, dst = np.nonzero(~np.eye(rails + 1, dtype=bool))
     chunks = Chunks.from_arrays(src=src, dst=dst, size=np.full(len(src), 1 << 20))
-    return gap(plan(fabric, chunks, "lpt"), limit_s=0), gap(
-        plan(fabric, chunks, "equitable"), limit_s=0
-    )
+    lpt, even = gap([plan(fabric, chunks, name) for name in ("lpt", "equitable")], limit_s=0)
+    return lpt, even
 
 
 def _reports(fabric: Fabric, chunks: Chunks) -> list[Outcome]:
-    return [gap(plan(fabric, chunks, policy), limit_s=0) for policy in POLICIES]
+    return gap([plan(fabric, chunks, policy) for policy in POLICIES], limit_s=0)
 
 
 def _times(report: Outcome, side: str) -> str:
@@ -171,12 +168,3 @@ def _table(title: str, reports: list[Outcome], out: common.Output) -> None:
         ["policy", "max send", "max receive", "time", "bound", "gap %", "worst side"], rows, title
     )
     print()
-
-
-def _picture(found: Weighed, args: argparse.Namespace, width: float) -> str:
-    from railopt.report.saving import save_figure
-    from railopt.report.waterfall import waterfall
-
-    title = common.title_of(args, "What each mechanism is worth on recorded routing")
-    save_figure(waterfall(found, title, width=width), args.figure, force=args.force)
-    return printable(args.figure)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
+from railopt.base.units import parse_integer
 from railopt.cli.common import add_format_arguments, output_of, print_json
-from railopt.cli.launching import devices_of, number_from
+from railopt.cli.launching import devices_of
 from railopt.runtime.verbs.devices import COLUMNS, device_rows, list_devices, rail_map
 
 EPILOG = """examples:
@@ -22,7 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="devices in rail order (default: those with an active port, in PCI order)",
     )
     parser.add_argument(
-        "--ib-port", type=number_from(1, 255), default=1, help="port of every device (default 1)"
+        "--ib-port",
+        type=partial(parse_integer, low=1, high=255),
+        default=1,
+        help="port of every device",
     )
     add_format_arguments(parser)
 

@@ -37,8 +37,6 @@ rates: swapped cables, NICs on another rail or GPU, slow ones; exit code 4 if th
 
 SHOWN = 20  # slow NICs that are named
 IDLE = (
-    common.Idle("force", without=["figure", "output"]),
-    common.Idle("width title", without=["figure"]),
     common.Idle("figure", beside=["action!=show"]),
     common.Idle("wired measured", without=["action=check"]),
     common.Idle("topology output", without=["action=nccl"]),
@@ -56,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", metavar="FABRIC", nargs="?", help="fabric description, as --fabric takes it"
     )
-    parser.add_argument("--node", type=common.integer, help="whose NIC rates count (default 0)")
+    parser.add_argument("--node", type=common.integer, default=0, help="whose NIC rates count")
     parser.add_argument("-o", "--output", metavar="XML", help="nccl: the topology file")
     parser.add_argument("--topology", metavar="XML", help="nccl: the node's own dump")
     parser.add_argument("--wired", metavar="XML", nargs="+", help="check: dumps of the nodes")
@@ -64,12 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_figure_arguments(parser, "show: draw it")
     common.add_fabric_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print it as JSON")
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    common.add_force_argument(parser, "figure", "output")
 
 
 def run(args: argparse.Namespace) -> int:
     args.fabric = args.path if args.fabric is None else args.fabric
-    args.node = args.node or 0
     return ACTIONS[args.action](args)
 
 

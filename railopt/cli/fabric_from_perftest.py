@@ -8,10 +8,9 @@ import sys
 import numpy as np
 
 from railopt.answers.outliers import outlier_lines, outliers
-from railopt.cli.common import Idle, listed, note, print_json
-from railopt.cli.launching import number_from, require_toml
+from railopt.cli.common import Idle, add_force_argument, note, positive, print_json
+from railopt.cli.launching import naming_of, require_toml
 from railopt.model.fabric import Fabric
-from railopt.runtime.naming import Naming, hosts_from, once
 from railopt.runtime.perftest import calm_step, fabric_from, read, rounded
 
 EPILOG = """measure each NIC against a fast peer, one report per NIC, named by node and rail or by
@@ -26,10 +25,7 @@ MANY = 16  # different rates; more are noise
 SHOWN = 20  # slow NICs that are named
 
 
-IDLE = (
-    Idle("force", without=["output"]),
-    Idle("devices", without=["hosts"]),  # reports are then named by numbers
-)
+IDLE = (Idle("devices", without=["hosts"]),)  # reports are then named by numbers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,20 +57,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="round rates to the nearest multiple of 1%% of the middle rate, or of e.g. 5Gb/s; 0: "
         f"as measured (default, where there are more than {MANY} rates: 1, 2 or 5%%, by the noise)",
     )
-    parser.add_argument(
-        "--gpus", type=number_from(1), help="GPUs per node (default: as many as rails)"
-    )
+    parser.add_argument("--gpus", type=positive, help="GPUs per node (default: as many as rails)")
     parser.add_argument(
         "-o", "--output", metavar="FABRIC.toml", help="where to save it (default: stdout)"
     )
     parser.add_argument("--json", action="store_true", help="print the fabric as JSON")
-    parser.add_argument("--force", action="store_true", help="replace the file of -o if it exists")
+    add_force_argument(parser, "output")
 
 
 def run(args: argparse.Namespace) -> int:
     require_toml("-o", args.output)
     dead = args.missing == "dead"
-    gathered = read(args.reports, _naming(args), missing_dead=dead)
+    gathered = read(args.reports, naming_of(args), missing_dead=dead)
     fabric = fabric_from(gathered, args.gpus, missing_dead=dead)
     for text in gathered.failed:
         note(f"dead: {text}")
@@ -94,13 +88,6 @@ def run(args: argparse.Namespace) -> int:
     elif not args.output:
         sys.stdout.write(fabric.to_toml())
     return 0
-
-
-def _naming(args: argparse.Namespace) -> Naming | None:
-    devices = listed(args.devices, "--ib-dev")
-    if args.hosts is not None:
-        return Naming(hosts_from(args.hosts), once(devices or (), "device"))
-    return None
 
 
 def _calm(fabric: Fabric, step: str | None) -> Fabric:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 from railopt.answers.frontier import DEFAULT_POLICIES, Frontier, frontier
-from railopt.base.units import Quantity, duration, parse_time, percent, seconds, size
+from railopt.base.units import Quantity, duration, percent, size
 from railopt.cli import common
-from railopt.policies import KNOWN
 
 EPILOG = """examples:
   railopt frontier moe:skew=0.5,seed=1 --nodes 4 --figure front.svg
@@ -21,39 +20,28 @@ least that divisible traffic takes to that of own NICs, but for times that a pol
 Of a routing trace with layer=all or step=all, every dispatch has its rows."""
 
 
-IDLE = (common.Idle("force width title", without=["figure"]),)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traffic", metavar="TRAFFIC", help=common.TRAFFIC_HELP)
-    parser.add_argument(
-        "--chunk",
-        default="1MiB",
-        help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)',
-    )
-    parser.add_argument(
-        "--policy",
-        help=f"policies, with commas between them: {KNOWN} (default {','.join(DEFAULT_POLICIES)})",
-    )
+    common.add_chunk_argument(parser)
+    common.add_policies_argument(parser, DEFAULT_POLICIES)
     parser.add_argument(
         "--limit",
+        type=common.time_s,
         default="10s",
-        help="time for each bound; 0s: what plans of any time move (default 10s)",
+        help="time for each bound; 0s: what plans of any time move",
     )
     common.add_figure_arguments(parser, "draw it")
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "figure")
     common.add_fabric_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """The policies and the front, as a table or JSON; the exit code."""
     width = common.figure_width(args, "figure")
-    limit_s = float(seconds(parse_time(args.limit)))
     fabric = common.fabric_from(args)
     demands = common.one_figure(common.demands_from(args.traffic, fabric), args)
-    policies = common.listed(args.policy, "--policy") or DEFAULT_POLICIES
     fronts = {
-        name: frontier(fabric, demand.chunks(args.chunk), policies, limit_s=limit_s)
+        name: frontier(fabric, demand.chunks(args.chunk), args.policy, limit_s=args.limit)
         for name, demand in demands.items()
     }
     if args.format == "json":

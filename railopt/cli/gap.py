@@ -24,11 +24,10 @@ from railopt.answers.gap import (
 )
 from railopt.base.arrays import kind_of
 from railopt.base.errors import CheckFailed, InputError, RailoptError, printable
-from railopt.base.units import Quantity, duration, format_time, parse_time, percent, seconds, size
+from railopt.base.units import Quantity, duration, format_time, percent, size
 from railopt.cli import common
 from railopt.cli.progress import show, stage
 from railopt.model.plan import Plan
-from railopt.policies import KNOWN
 
 EPILOG = """examples:
   railopt gap moe:skew=0.8,seed=1 --policy lpt,lpt-local --chunk 256KiB,1MiB,4MiB --limit 10s
@@ -46,7 +45,8 @@ With --moved, in place of "best %" and "time": "moved" is what the plan moves be
 node, before and after the rails; "least" is a bound on what plans as fast as this one move, "above
 %" how far the plan is above it ("-" where that is nothing, and the plan moves something).
 Where the fabric has leaves, "uplinks" is what the busiest leaf's links above need for the plan, all
-of them at work, and "cut" what no plan beats there; policies and bounds are of NICs.
+of them at work, and "cut" what no plan beats there; policies and bounds are of NICs.  With --moved
+they are in place of "plan" too.
 Of a routing trace, step and layer are chosen behind its name, -1 being the last; all: each
 dispatch has its rows, and then their times are added up; sum: one dispatch of all their bytes.
 exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed nevertheless),
@@ -60,36 +60,32 @@ def _plans(args: argparse.Namespace) -> str:
 
 
 def _no_search(args: argparse.Namespace) -> str:
-    no_time = parse_time(args.limit) <= 0
-    return f"--limit {args.limit}, which leaves no time for a search" if no_time else ""
+    return "" if args.limit else "--limit 0s, which leaves no time for a search"
 
 
 IDLE = (
     common.Idle(f"policy chunk {' '.join(common.FABRIC_FLAGS)}", beside=[_plans]),
     common.Idle("seed", beside=[_no_search]),
-    common.Idle("force", without=["certificate", "figure"]),
-    common.Idle("width title", without=["figure"]),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    policies, sizes = ",".join(DEFAULT_POLICIES), ",".join(DEFAULT_SIZES)
     parser.add_argument(
         "traffic", nargs="+", metavar="TRAFFIC|PLAN", help=f"{common.TRAFFIC_HELP}; or plans (.npz)"
     )
-    parser.add_argument(
-        "--policy", help=f"policies, with commas between them: {KNOWN} (default {policies})"
-    )
+    common.add_policies_argument(parser, DEFAULT_POLICIES)
     parser.add_argument(
         "--chunk",
-        help='largest chunks, with commas between them, or "flow" for whole flows '
-        f"(default {sizes})",
+        type=common.listed,
+        default=",".join(DEFAULT_SIZES),
+        help='largest chunks, with commas between them, or "flow" for whole flows',
     )
     parser.add_argument(
         "--limit",
+        type=common.time_s,
         default="10s",
         help="time for the optimum of a chunk size, e.g. 500ms, and with --moved as much for each "
-        "plan; 0s: closed-form bounds only (default 10s)",
+        "plan; 0s: closed-form bounds only",
     )
     parser.add_argument(
         "--moved",
@@ -97,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show the bytes that each plan moves inside nodes, and the least that plans as fast "
         "move",
     )
-    parser.add_argument("--seed", type=common.seed, help="random seed of the search (default 0)")
+    parser.add_argument("--seed", type=common.natural, default=0, help="random seed of the search")
     parser.add_argument(
         "--certificate",
         metavar="DIR",
@@ -106,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     common.add_figure_arguments(parser, "draw gap against chunk size")
     common.add_background_argument(parser, plans="")
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "certificate", "figure")
     common.add_fabric_arguments(parser)
 
 
@@ -148,15 +144,14 @@ def run(args: argparse.Namespace) -> int:
 def _found(args: argparse.Namespace) -> tuple[list[GapRow], bool]:
     """The rows, and whether Ctrl-C ended them early."""
     rows, interrupted = list[GapRow](), False
-    limit_s = float(seconds(parse_time(args.limit)))
     try:
-        for found in _rows(args, limit_s):
+        for found in _rows(args):
             rows += found
     except KeyboardInterrupt:
         interrupted = True
     interrupted |= bool(rows) and rows[-1].report.interrupted
     if args.moved:
-        interrupted |= _add_moved(rows, 0.0 if interrupted else limit_s)
+        interrupted |= _add_moved(rows, 0.0 if interrupted else args.limit)
     return rows, interrupted
 
 
@@ -203,12 +198,12 @@ def _checked(rows: list[GapRow], saved: list[Path], folder: str) -> bool:
     return not refused
 
 
-def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[list[GapRow]]:
+def _rows(args: argparse.Namespace) -> Iterator[list[GapRow]]:
     """The rows as they come: those of a chunk size, or of a plan."""
-    seed = args.seed or 0
+    how: dict[str, Any] = {"limit_s": args.limit, "seed": args.seed, "report": show}
     if _all_plans(args.traffic):
         plans = map(partial(_beside, args), args.traffic)
-        for row in file_gaps(plans, args.traffic, limit_s=limit_s, seed=seed, report=show):
+        for row in file_gaps(plans, args.traffic, **how):
             yield [row]
         return
     fabric = common.fabric_from(args)
@@ -216,17 +211,10 @@ def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[list[GapRow]]:
     stage("traffic")
     demands = common.one_figure(common.demands_from(args.traffic[0], fabric), args)
     for name, demand in demands.items():
-        label, ending = (name, f"-{name}") if len(demands) > 1 else ("", "")
-        for rows in policy_gaps(
-            left,
-            demand,
-            common.listed(args.policy, "--policy") or DEFAULT_POLICIES,
-            common.listed(args.chunk, "--chunk") or DEFAULT_SIZES,
-            limit_s=limit_s,
-            seed=seed,
-            report=show,
-        ):
-            yield [row._replace(traffic=label, name=row.name + ending) for row in rows]
+        for rows in policy_gaps(left, demand, args.policy, args.chunk, **how):
+            if len(demands) > 1:
+                rows = [row._replace(traffic=name, name=f"{row.name}-{name}") for row in rows]
+            yield rows
         if rows[-1].report.interrupted:
             return
 
@@ -276,8 +264,9 @@ def _table(rows: list[GapRow], moved: bool, out: common.Output) -> None:
                 *(_uplinks(row) if leafy else ()),
             ]
         )
-    more = ["chunks", "plan"] if moved else ["chunks", "best %", "time"]
-    out.table(columns, cells, left=2 if several else 1, more=[*more, *(["plan"] * several)])
+    more = ["chunks"] if moved else ["chunks", "best %", "time"]
+    more += ["plan"] if several or (leafy and moved) else []
+    out.table(columns, cells, left=2 if several else 1, more=more)
     for one in totals(rows) if several else ():
         sums = one.bracket
         out.say(

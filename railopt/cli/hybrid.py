@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from railopt.base.arrays import read_npy, write_atomic
-from railopt.base.errors import InputError
 from railopt.base.units import (
     Quantity,
     duration,
@@ -37,7 +37,7 @@ EPILOG = """examples:
   railopt hybrid spec.toml --sizes 4,1 --json
   railopt hybrid --nodes 4 --gpus 8 --link 5Gb/s --export domains/
   railopt hybrid trace.npz --nodes 4 --gpus 8 --link 10Gb/s --model deepseek-v2-lite
-  railopt hybrid spec.toml --weights experts.npy --ratios 2,10,50
+  railopt hybrid spec.toml --weights experts.npy
 
 SPEC.toml: gating is even; a fabric's nodes and GPUs are levels below those of the spec, a node's
 link all of its NICs.  TRACE: copies expert by expert, a node is a data centre.  "data": all tokens
@@ -62,20 +62,17 @@ def _is_trace(name: str | None) -> bool:
     return name is not None and Path(name).suffix.lower() != ".toml"
 
 
+RATIOS = (1, 2, 5, 10, 20, 50)
+"""By which --weights are compressed."""
 IDLE = (
     common.Idle("sizes simulate figure weights", beside=[_of_trace]),
-    common.Idle("model top_k steps compression merge_ranks", beside=[_of_spec]),
-    common.Idle("width title", without=["figure"]),
-    common.Idle("force", without=["figure", "export"]),
+    common.Idle("model top_k routed_experts steps compression merge_ranks", beside=[_of_spec]),
     common.Idle("policy chunk", without=["export"]),
-    common.Idle("ratios", without=["weights"]),
     common.Idle("sizes simulate figure export", beside=["weights"]),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from railopt.policies import KNOWN, POLICIES
-
     parser.add_argument(
         "spec",
         metavar="SPEC.toml|TRACE",
@@ -84,40 +81,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "eight GPUs on 10 Gb/s); or a routing trace, or generated routing",
     )
     parser.add_argument(
-        "--sizes", help="evaluate these domain sizes, one per level, instead of searching, e.g. 4,1"
+        "--sizes",
+        type=_sizes,
+        help="evaluate these domain sizes, one per level, instead of searching, e.g. 4,1",
     )
     parser.add_argument(
         "--simulate", action="store_true", help="run the block in the flow simulator too"
     )
     recorded = parser.add_argument_group("trace")
     recorded.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
+    common.add_trace_arguments(recorded)
     recorded.add_argument(
-        "--top-k", type=common.positive, help="experts per token, for .pt and .npy"
-    )
-    common.add_merge_ranks(recorded)
-    recorded.add_argument(
-        "--steps", type=common.positive, help="last steps to score, at most (default 4)"
+        "--steps", type=common.positive, default=4, help="last steps to score, at most"
     )
     recorded.add_argument(
-        "--compression", help="how many times smaller copies travel (default 1; of a spec: its key)"
+        "--compression",
+        type=parse_number,
+        default="1",
+        help="how many times smaller copies travel; of a spec its key says it",
     )
     sent = parser.add_argument_group("export and migration")
     sent.add_argument("--export", metavar="DIR", help="write domain map, traffic and plan (below)")
-    sent.add_argument(
-        "--policy",
-        choices=POLICIES,
-        metavar="POLICY",
-        help=f"policy of the plan's rails, one of {KNOWN} (default lpt)",
-    )
-    sent.add_argument("--chunk", help='largest chunk of the plan, or "flow" (default 1MiB)')
+    common.add_policy_argument(sent)
+    common.add_chunk_argument(sent)
     sent.add_argument(
         "--weights",
         metavar="FILE.npy",
         help="expert weights [experts, ...]: error, bytes and time by compression ratio",
     )
-    sent.add_argument("--ratios", help="compression ratios of --weights (default 1,2,5,10,20,50)")
     common.add_figure_arguments(parser, "what a block waits for, by domain size and ratio")
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "figure", "export")
     common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
@@ -132,8 +125,7 @@ def run(args: argparse.Namespace) -> int:
     question = spec.read(args.spec, inside)
     if args.weights:
         return _run_weights(args, question)
-    sizes = None if args.sizes is None else _sizes(args.sizes)
-    found = answer(question, sizes, simulate=args.simulate)
+    found = answer(question, args.sizes, simulate=args.simulate)
     if args.export:
         fabric = fabric or fabric_of(found.stream)
         sent = {"": traffic(found.stream, found.domains, fabric)}
@@ -156,16 +148,10 @@ def run(args: argparse.Namespace) -> int:
 def _run_trace(args: argparse.Namespace) -> int:
     """Copies expert by expert on recorded routing."""
     from railopt.moe.hybrid.recorded import TIMES, FollowQuestion, follow
-    from railopt.moe.routing.sources import trace_from
 
-    compression = parse_number(args.compression or 1, "compression")
-    steps = {} if args.steps is None else {"steps": args.steps}
-    question = FollowQuestion(args.model, compression, **steps)
+    question = FollowQuestion(args.model, args.compression, args.steps)
     fabric = common.fabric_from(args)
-    ranks = fabric.nodes * fabric.gpus
-    trace = trace_from(args.spec, ranks=ranks, top_k=args.top_k)
-    trace = trace.merged(ranks) if args.merge_ranks else trace
-    found = follow(trace, fabric, question, tell=stage)
+    found = follow(common.trace_of(args, args.spec, fabric), fabric, question, tell=stage)
     if args.export:
         _export_trace(args, found)
     if args.format == "json":
@@ -203,8 +189,8 @@ def _export(
     domains: Mapping[str, Any],
 ) -> None:
     """The files of --export, by their prefix; domains has experts [layer][GPU]."""
-    policy, chunk, folder = args.policy or "lpt", args.chunk or "1MiB", Path(args.export)
-    plans = {name: each.plan(fabric, policy, chunk) for name, each in sent.items()}
+    folder = Path(args.export)
+    plans = {name: each.plan(fabric, args.policy, args.chunk) for name, each in sent.items()}
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "domains.json", json.dumps(domains) + "\n", force=args.force)
     for name, each in sent.items():
@@ -217,9 +203,7 @@ def _export(
 
 def _run_weights(args: argparse.Namespace, question: spec.HybridQuestion) -> int:
     """What compressed migration loses, and the time that it buys."""
-    words = common.listed(args.ratios or "1,2,5,10,20,50", "--ratios") or []
-    ratios = [parse_number(word, "compression ratio") for word in words]
-    rows = migrate.curve(read_npy(args.weights), ratios, question)
+    rows = migrate.curve(read_npy(args.weights), [Fraction(ratio) for ratio in RATIOS], question)
     if args.format == "json":
         common.print_json({"weights": args.weights, "rows": [row.as_dict() for row in rows]})
         return 0
@@ -241,10 +225,8 @@ def _run_weights(args: argparse.Namespace, question: spec.HybridQuestion) -> int
 
 
 def _sizes(text: str) -> list[int]:
-    try:
-        return [parse_integer(word, "size", low=1) for word in text.split(",")]
-    except InputError as error:
-        raise InputError(f"--sizes takes whole numbers with commas, e.g. 4,1: {error}") from None
+    """A `type`: whole numbers with commas."""
+    return [parse_integer(word, "size", low=1) for word in text.split(",")]
 
 
 def _print_domains(found: HybridAnswer, out: common.Output) -> None:

@@ -10,45 +10,26 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from railopt.base.errors import InputError, printable
-from railopt.base.units import PS_PER_S, parse_bytes, parse_integer, parse_time
-from railopt.cli.common import Idle, given, note, refuse_idle
+from railopt.base.units import parse_bytes, parse_integer
+from railopt.cli.common import Idle, given, integer, note, refuse_idle, time_s
 from railopt.model.plan import Plan
 from railopt.runtime.metrics import Metrics, served
+from railopt.runtime.naming import Naming, hosts_from, once
 from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, DEFAULT_PORT
 from railopt.runtime.rendezvous.launch import VARIABLES, Launch, detect, from_hosts
 from railopt.runtime.rendezvous.meet import Meeting
-from railopt.runtime.senders import SENDERS
+from railopt.runtime.senders import SENDERS, SenderConfig
 from railopt.runtime.senders.config import LAUNCH, MEETING, RAILS
 from railopt.runtime.senders.report import Report
 from railopt.runtime.verbs.objects import Patience
 from railopt.runtime.verbs.rails import MTUS, Options
 
-MAX_COUNT = 10**9
 IDLE = Idle("rank", without=["hosts"]), Idle("launcher", beside=["hosts"])
-
-
-def number_from(low: int, high: int = MAX_COUNT) -> Callable[[str], int]:
-    """argparse's type of a whole number."""
-
-    def read(text: str) -> int:
-        try:
-            return parse_integer(text, "number", low=low, high=high)
-        except InputError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
-
-
-def seconds(text: str) -> float:
-    """argparse's type of a time: `30`, `30s` or `2min`."""
-    try:
-        return parse_time(text) / PS_PER_S
-    except InputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +40,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--hosts", help="the nodes in rank order, e.g. node1,node2 or node[1-8]")
     group.add_argument(
         "--rank",
-        type=number_from(-MAX_COUNT),
+        type=integer,
         help="this node's place in --hosts (default: found by name and address)",
     )
     group.add_argument(
@@ -71,7 +52,9 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
         help="the shared secret of the rendezvous (default: RAILOPT_SECRET)",
     )
     group.add_argument(
-        "--port", type=number_from(1, 65535), help=f"TCP port on rank 0 (default {DEFAULT_PORT})"
+        "--port",
+        type=partial(parse_integer, low=1, high=65535),
+        help=f"TCP port on rank 0 (default {DEFAULT_PORT})",
     )
     group.add_argument(
         "--bind",
@@ -81,15 +64,15 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--join",
         metavar="SECONDS",
-        type=seconds,
-        help=f"wait this long for all ranks (default {DEFAULT_JOIN_S:g})",
+        type=time_s,
+        default=f"{DEFAULT_JOIN_S:g}s",
+        help="wait this long for all ranks",
     )
 
 
 def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     """Devices (under `names` too) and queue pairs, by perftest's names where it has one."""
     group = parser.add_argument_group("rails (verbs)")
-    number = number_from(-MAX_COUNT)
     group.add_argument(
         *names,
         "--ib-dev",
@@ -99,26 +82,30 @@ def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     )
     group.add_argument("--mtu", type=int, choices=MTUS, help="largest packet (default: the ports')")
     group.add_argument(
-        "--size", help="largest work request; larger chunks are split (default 1GiB)"
+        "--size",
+        type=parse_bytes,
+        default="1GiB",
+        help="largest work request; larger chunks are split",
     )
     group.add_argument(
         "--stall",
         metavar="SECONDS",
-        type=seconds,
-        help="give up after this time without progress (default 30)",
+        type=time_s,
+        default="30s",
+        help="give up after this time without progress",
     )
-    for flag, words in (
-        ("--ib-port", "port of every device (default 1)"),
-        ("--gid-index", "GID table entry (default: the IPv4 RoCE v2 one)"),
-        ("--sl", "InfiniBand service level, 0 to 15 (default 0)"),
-        ("--tclass", "RoCE traffic class, 0 to 255, DSCP * 4 (default 0)"),
-        ("--qp", "queue pairs to each peer on each rail (default 1)"),
-        ("--depth", "work requests in flight a queue pair (default 512)"),
-        ("--batch", "work requests a list and a signal (default 64)"),
-        ("--ib-timeout", "a try takes 4.096 us * 2**N (default 16)"),
-        ("--ib-retry", "tries before a rail is dead (default 6)"),
+    for flag, usual, words in (
+        ("--ib-port", 1, "port of every device"),
+        ("--gid-index", None, "GID table entry (default: the IPv4 RoCE v2 one)"),
+        ("--sl", 0, "InfiniBand service level, 0 to 15"),
+        ("--tclass", 0, "RoCE traffic class, 0 to 255, DSCP * 4"),
+        ("--qp", 1, "queue pairs to each peer on each rail"),
+        ("--depth", 512, "work requests in flight a queue pair"),
+        ("--batch", 64, "work requests a list and a signal"),
+        ("--ib-timeout", 16, "a try takes 4.096 us * 2**N"),
+        ("--ib-retry", 6, "tries before a rail is dead"),
     ):
-        group.add_argument(flag, type=number, help=words)
+        group.add_argument(flag, type=integer, default=usual, help=words)
 
 
 def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +120,7 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--metrics-port",
         metavar="PORT",
-        type=number_from(0, 65535),
+        type=partial(parse_integer, low=0, high=65535),
         help="answer http://127.0.0.1:PORT/metrics during the runs (0: a free port)",
     )
 
@@ -186,30 +173,20 @@ def _launch(args: argparse.Namespace) -> Launch | None:
     return from_hosts(args.hosts, args.rank)
 
 
-def meeting_of(args: argparse.Namespace) -> Meeting:
-    """Where the ranks meet."""
-    join_s = DEFAULT_JOIN_S if args.join is None else args.join
-    return Meeting(args.secret_file, args.port, join_s, args.bind)
-
-
 def options_of(args: argparse.Namespace) -> Options:
     """The queue pairs' options."""
-    given: dict[str, Any] = {
-        "port": args.ib_port,
-        "gid_index": args.gid_index,
-        "mtu": args.mtu,
-        "depth": args.depth,
-        "batch": args.batch,
-        "max_message": None if args.size is None else parse_bytes(args.size),
-        "sl": args.sl,
-        "tclass": args.tclass,
-        "stall_s": args.stall,
-        "queue_pairs": args.qp,
-    }
-    tries = {"timeout": args.ib_timeout, "retry": args.ib_retry}
-    patience = Patience(**{name: value for name, value in tries.items() if value is not None})
     return Options(
-        patience=patience, **{name: value for name, value in given.items() if value is not None}
+        port=args.ib_port,
+        gid_index=args.gid_index,
+        mtu=args.mtu,
+        depth=args.depth,
+        batch=args.batch,
+        max_message=args.size,
+        sl=args.sl,
+        tclass=args.tclass,
+        patience=Patience(args.ib_timeout, args.ib_retry),
+        stall_s=args.stall,
+        queue_pairs=args.qp,
     )
 
 
@@ -231,6 +208,29 @@ def devices_of(args: argparse.Namespace) -> tuple[str, ...] | None:
     return names
 
 
-def talk(sender: str, text: str) -> None:
+def naming_of(args: argparse.Namespace) -> Naming | None:
+    """Nodes and rails by the names of --hosts and --ib-dev."""
+    if args.hosts is None and args.devices is None:
+        return None
+    hosts = () if args.hosts is None else hosts_from(args.hosts)
+    return Naming(hosts, once(devices_of(args) or (), "device"))
+
+
+def say_of(sender: str, text: str) -> None:
     """Print a line to stderr that names the sender."""
     print(f"# {sender}: {text}", file=sys.stderr)
+
+
+def config_of(
+    args: argparse.Namespace, sender: str, launch: Launch, run: str, **more: Any
+) -> SenderConfig:
+    """How plans are carried out: what the options here say, the run's name, and `more`."""
+    return SenderConfig(
+        run=run,
+        launch=launch,
+        meeting=Meeting(args.secret_file, args.port, args.join, args.bind),
+        devices=devices_of(args),
+        options=options_of(args),
+        say=lambda text: say_of(sender, text),
+        **more,
+    )

@@ -8,77 +8,54 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Mapping, Sequence
+from functools import wraps
+from typing import Any, NoReturn
 
 from railopt import __version__
-from railopt.base.errors import BackendError, RailoptError, did_you_mean, on_stderr, printable
+from railopt.base.errors import (
+    BackendError,
+    RailoptError,
+    about,
+    did_you_mean,
+    on_stderr,
+    printable,
+)
 from railopt.base.extras import PACKAGES, installed, missing
 from railopt.base.kernels import compile_mode
 from railopt.base.tables import wrapped
 from railopt.cli.progress import heartbeat
 
-if TYPE_CHECKING:
-    from railopt.cli.common import Idle
-
-# name -> (module, one line of help); the order is the order of --help
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": (
-        "demo",
-        "the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture",
-    ),
-    "plan": ("plan", "put chunks on rails with a policy and save the plan"),
-    "gap": ("gap", "how far a plan or a policy is from the best possible"),
-    "compare": ("compare", "what dead and slow NICs cost each policy, beside the bounds"),
-    "size": ("size", "which fabric to buy for a workload: rails, rates, spine or none, spares"),
-    "frontier": ("frontier", "time against bytes moved inside nodes: what is possible, by policy"),
-    "solve": ("solve", "find the best plan and prove it optimal"),
-    "schedule": (
-        "schedule",
-        "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)",
-    ),
-    "prove": (
-        "prove",
-        "check every theorem that railopt relies on: symbolic, exhaustive, Coq's kernel",
-    ),
-    "hybrid": ("hybrid", "send experts to the data or data to the experts, across slow links"),
-    "check": ("check", "re-check plans and certificates with the trusted checker"),
-    "devices": ("devices", "list RDMA devices and the rails they would be"),
-    "send": (
-        "send",
-        "carry out a plan: in this process, as a table of work requests, or on the NICs",
-    ),
-    "bench": ("bench", "time plans on a sender, in the columns of nccl-tests"),
-    "fabric": ("fabric", "draw a node of a fabric; describe it for NCCL; check how it is wired"),
-    "fabric-from-perftest": (
-        "fabric_from_perftest",
-        "make a fabric from NIC rates measured with perftest",
-    ),
-    "simulate": ("simulate", "run a plan or direct traffic on the fabric, flow by flow"),
-    "blame": ("blame", "which NIC was hot, and why: the plan against what was counted"),
-    "sweep": ("sweep", "run a grid of instances, on this machine or a cluster, and resume it"),
-    "results": ("results", "list, filter, merge and export the results of sweeps"),
-    "place": (
-        "place",
-        "expert placement from a routing trace: balance, bytes moved, busiest links, time",
-    ),
-    "migrate": (
-        "migrate",
-        "from one map of experts to another: who sends what, in which batch, on which rails",
-    ),
-    "split": (
-        "split",
-        "every micro-batch: copies of experts in spare slots, tokens split over them, certified",
-    ),
-    "weigh": (
-        "weigh",
-        "what rails, stages, placement, splits and moved experts are each worth on a trace",
-    ),
-    "report": ("report", "one self-contained page of figures and tables from results"),
-    "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
-    "warm-up": ("warm_up", "compile the kernels once, for an image or a shared disk"),
-    "completion": ("completion", "print what makes a shell complete railopt's words"),
+# name -> one line of help; the order is the order of --help
+COMMANDS = {
+    "demo": "the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture",
+    "plan": "put chunks on rails with a policy and save the plan",
+    "gap": "how far a plan or a policy is from the best possible",
+    "compare": "what dead and slow NICs cost each policy, beside the bounds",
+    "size": "which fabric to buy for a workload: rails, rates, spine or none, spares",
+    "frontier": "time against bytes moved inside nodes: what is possible, by policy",
+    "solve": "find the best plan and prove it optimal",
+    "schedule": "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)",
+    "prove": "check every theorem that railopt relies on: symbolic, exhaustive, Coq's kernel",
+    "hybrid": "send experts to the data or data to the experts, across slow links",
+    "check": "re-check plans and certificates with the trusted checker",
+    "devices": "list RDMA devices and the rails they would be",
+    "send": "carry out a plan: in this process, as a table of work requests, or on the NICs",
+    "bench": "time plans on a sender, in the columns of nccl-tests",
+    "fabric": "draw a node of a fabric; describe it for NCCL; check how it is wired",
+    "fabric-from-perftest": "make a fabric from NIC rates measured with perftest",
+    "simulate": "run a plan or direct traffic on the fabric, flow by flow",
+    "blame": "which NIC was hot, and why: the plan against what was counted",
+    "sweep": "run a grid of instances, on this machine or a cluster, and resume it",
+    "results": "list, filter, merge and export the results of sweeps",
+    "place": "expert placement from a routing trace: balance, bytes moved, busiest links, time",
+    "migrate": "from one map of experts to another: who sends what, in which batch, on which rails",
+    "split": "every micro-batch: experts copied to spare slots, tokens split over them, certified",
+    "weigh": "what rails, stages, placement, splits and moved experts are each worth on a trace",
+    "report": "one self-contained page of figures and tables from results",
+    "convert": "between traffic, plan and fabric formats, by suffix",
+    "warm-up": "compile the kernels once, for an image or a shared disk",
+    "completion": "print what makes a shell complete railopt's words",
 }
 
 EXIT_CODES = (
@@ -91,18 +68,34 @@ MESSAGE = 2000  # characters of an error that are shown
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
 
 
-class _Group:
-    """A group of argparse's whose arguments go into a list, too."""
+def is_set(value: object) -> bool:
+    """Whether an argument has a value; 0 is one."""
+    return not (value is None or value is False or value == [])
 
-    def __init__(self, group: Any, actions: list[argparse.Action]) -> None:
-        self._group, self._list = group, actions
+
+class _Group:
+    """A group of argparse's whose arguments its parser knows, too."""
+
+    def __init__(self, group: Any, parser: Parser) -> None:
+        self._group, self._parser = group, parser
 
     def add_argument(self, *args: Any, **options: Any) -> argparse.Action:
-        self._list.append(self._group.add_argument(*args, **options))
-        return self._list[-1]
+        return self._parser.known(self._group.add_argument(*args, **options))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._group, name)
+
+
+def _named(action: argparse.Action) -> Any:
+    """The argument's `type`, whose complaints begin with the option."""
+    kind: Any = action.type
+
+    @wraps(kind)
+    def read(text: str) -> Any:
+        with about(f"{action.option_strings[-1]}: "):
+            return kind(text)
+
+    return read
 
 
 class Version(argparse.Action):
@@ -117,26 +110,42 @@ class Parser(argparse.ArgumentParser):
     """A parser that knows its arguments.
 
     actions    its arguments, in the order in which they were added
+    usual      what those are that are left out, by their names in the result
     commands   name -> parser of each command
     """
 
+    commands: Mapping[str, Parser]
+
     def __init__(self, *args: Any, **options: Any) -> None:
         self.actions: list[argparse.Action] = []
-        self.commands: dict[str, Parser] = {}
+        self.usual: dict[str, Any] = {}
         super().__init__(*args, **options)
+
+    def known(self, action: argparse.Action) -> argparse.Action:
+        """An argument that was added: its help ends with its default, which it gets after parsing,
+        and what its `type` refuses begins with its name.
+        """
+        self.actions.append(action)
+        if is_set(action.default) and action.default != argparse.SUPPRESS:
+            action.help = f"{action.help} (default {action.default})"
+            read: Any = action.type if isinstance(action.default, str) else None
+            self.usual[action.dest] = read(action.default) if read else action.default
+            action.default = None
+        if action.type is not None:
+            action.type = _named(action)
+        return action
 
     def add_argument(self, *args: Any, **options: Any) -> argparse.Action:
         """argparse's; the argument is remembered."""
-        self.actions.append(super().add_argument(*args, **options))
-        return self.actions[-1]
+        return self.known(super().add_argument(*args, **options))
 
     def add_argument_group(self, *args: Any, **options: Any) -> Any:
         """argparse's; its arguments are remembered, too."""
-        return _Group(super().add_argument_group(*args, **options), self.actions)
+        return _Group(super().add_argument_group(*args, **options), self)
 
     def add_mutually_exclusive_group(self, **options: Any) -> Any:
         """argparse's; its arguments are remembered, too."""
-        return _Group(super().add_mutually_exclusive_group(**options), self.actions)
+        return _Group(super().add_mutually_exclusive_group(**options), self)
 
     def print_help(self, file: Any = None) -> None:
         """argparse's, which forgets that help could not be written."""
@@ -175,27 +184,21 @@ def _parser(command: str | None) -> Parser:
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )
-    for name, (module, text) in COMMANDS.items():
-        sub = parser.commands[name] = commands.add_parser(
+    for name, text in COMMANDS.items():
+        sub = commands.add_parser(
             name,
             help=text,
             description=text[0].upper() + text[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == command:
-            loaded = importlib.import_module(f"railopt.cli.{module}")
+            loaded = importlib.import_module(f"railopt.cli.{name.replace('-', '_')}")
             sub.epilog = getattr(loaded, "EPILOG", None)
+            sub.set_defaults(idle=getattr(loaded, "IDLE", ()))
             loaded.add_arguments(sub)
-            sub.set_defaults(run=loaded.run, idle=_idle(loaded, sub))
+            sub.set_defaults(run=loaded.run)
+    parser.commands = commands.choices
     return parser
-
-
-def _idle(command: ModuleType, options: Parser) -> tuple[Idle, ...]:
-    """Options of a command that can't do anything, the shared ones first."""
-    from railopt.cli.common import OUTPUT_IDLE
-
-    tables = any(action.dest == "columns" for action in options.actions)
-    return (*(OUTPUT_IDLE if tables else ()), *getattr(command, "IDLE", ()))
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
@@ -208,6 +211,10 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
         odd = next((word for word in extra if word.startswith("-")), extra[0])
         meant = did_you_mean(odd.partition("=")[0], known)
         parser.error(f"unrecognized arguments: {' '.join(extra)}{meant}")
+    args.typed = {name for name, value in vars(args).items() if is_set(value)}
+    for name, value in parser.commands[args.command].usual.items():
+        if name not in args.typed:
+            setattr(args, name, value)
     for rule in args.idle:
         rule.check(args)
     return args

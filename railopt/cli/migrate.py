@@ -31,33 +31,26 @@ expert of the slot any more; "buffers" is how many a rank needs.  "least" is wha
 busiest node take for their bytes; --simulate runs the batches on the fabric, NICs alone."""
 
 _FILES = ("output", "plan", "certificate", "holders_certificate")
-IDLE = (common.Idle("force", without=_FILES),)
 ROWS = {"together": "all layers together", "apart": "layer by layer", "first": "vLLM's first fit"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from railopt.policies import KNOWN, POLICIES
-
     parser.add_argument("old", metavar="OLD", help="the map that is there, JSON")
     parser.add_argument("new", metavar="NEW", help="the map that is wanted, with the same slots")
     parser.add_argument(
-        "--expert", metavar="BYTES", required=True, help="an expert's weights in one layer: 44MiB"
+        "--expert",
+        metavar="BYTES",
+        type=parse_bytes,
+        required=True,
+        help="an expert's weights in one layer: 44MiB",
     )
     parser.add_argument(
         "--layers-apart",
         action="store_true",
         help="one layer after the other, as servers with buffers for one layer do",
     )
-    parser.add_argument(
-        "--policy",
-        default="lpt",
-        choices=POLICIES,
-        metavar="POLICY",
-        help=f"policy of the rails inside a batch, one of {KNOWN} (default lpt)",
-    )
-    parser.add_argument(
-        "--chunk", default="1MiB", help='largest chunk on a rail, or "flow" (default 1MiB)'
-    )
+    common.add_policy_argument(parser)
+    common.add_chunk_argument(parser)
     parser.add_argument(
         "--simulate", action="store_true", help="run the batches on the fabric, flow by flow"
     )
@@ -70,15 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--certificate",
         metavar="FILE.json",
-        help="save that no batches are fewer, for check; with --layers-apart FILE-0.json, ..., one "
-        "per layer, whose bounds add up",
+        help="save a certificate that fewer batches are impossible; with --layers-apart "
+        "FILE-0.json, ..., one per layer, whose bounds add up",
     )
     parser.add_argument(
         "--holders-certificate",
         metavar="FILE.json",
-        help="save that no choice of holders has a busiest node that sends less, for check",
+        help="save a certificate that no choice of holders lets the busiest node send less",
     )
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, *_FILES)
     common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
@@ -88,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
     check_suffix(args.plan, "plan")
     check_targets(*(getattr(args, name) for name in _FILES), force=args.force)
-    fabric, weights = common.fabric_from(args), parse_bytes(args.expert)
+    fabric, weights = common.fabric_from(args), args.expert
     old, new = _maps(args)
     cap = None if args.chunk == "flow" else parse_bytes(args.chunk)
     found = {
@@ -96,14 +89,14 @@ def run(args: argparse.Namespace) -> int:
         "apart": migrate(fabric, old, new, weights, layers_apart=True),
         "first": migrate_first_fit(fabric, old, new, weights),
     }
-    plans = {}
+    plans, rows = {}, {}
     for name, made in found.items():
         stage(f"rails of {ROWS[name]}")
-        plans[name] = made.plan(args.policy, cap)
+        plans[name], time = made.carried(args.policy, cap)
+        rows[name] = _row(made, plans[name], time)
     chosen = "apart" if args.layers_apart else "together"
     moves = found[chosen].as_dict(plans[chosen])
     _save(args, found[chosen], plans[chosen], moves)
-    rows = {name: _row(made, plans[name]) for name, made in found.items()}
     if args.simulate:
         for name, plan in plans.items():
             rows[name]["simulated"] = _simulated(plan)
@@ -131,18 +124,16 @@ def _save(args: argparse.Namespace, made: Migration, plan: Plan, moves: dict[str
     if args.certificate and args.layers_apart:
         for layer, found in made.certificates().items():
             found.require().save(_of_layer(args.certificate, layer), force=args.force)
+        common.note(f"saved {_of_layer(args.certificate, '*')}")
     elif args.certificate:
-        made.certificate().require().save(args.certificate, force=args.force)
+        common.save(args, "certificate", made.certificate().require())
     if args.holders_certificate:
-        made.holders_certificate().require().save(args.holders_certificate, force=args.force)
+        common.save(args, "holders_certificate", made.holders_certificate().require())
     if args.plan:
-        plan.save(args.plan, force=args.force)
+        common.save(args, "plan", plan)
     if args.output:
         write_atomic(args.output, json.dumps(moves) + "\n", force=args.force)
-    for name in _FILES:
-        if path := getattr(args, name):
-            every = name == "certificate" and args.layers_apart
-            common.note(f"saved {_of_layer(path, '*') if every else path}")
+        common.note(f"saved {args.output}")
 
 
 def _of_layer(path: str, layer: int | str) -> str:
@@ -151,7 +142,7 @@ def _of_layer(path: str, layer: int | str) -> str:
     return str(file.with_name(f"{file.stem}-{layer}{file.suffix}"))
 
 
-def _row(made: Migration, plan: Plan) -> dict[str, Any]:
+def _row(made: Migration, plan: Plan, time: Fraction) -> dict[str, Any]:
     """What is printed of one way to migrate; bytes between nodes, and exact times."""
     return {
         "batches": made.batches,
@@ -160,7 +151,7 @@ def _row(made: Migration, plan: Plan) -> dict[str, Any]:
         "copies": len(made.batch),
         "bytes_between_nodes": plan.chunks.total,
         "busiest_nic_bytes": int(max(plan.send.max(), plan.recv.max())),
-        "time": made.time(plan),
+        "time": time,
         "least": made.least_time,
         "nic_send_bytes": plan.send.tolist(),
         "nic_recv_bytes": plan.recv.tolist(),

@@ -15,7 +15,6 @@ from railopt.base.units import (
     parse_bytes,
     parse_integer,
     parse_number,
-    parse_time,
     percent,
     seconds,
     size,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from railopt.moe.comparison import MovesCurve, PlacementReport
     from railopt.moe.presets import Preset
     from railopt.moe.question import PlacementQuestion
-    from railopt.moe.routing.window import Window
 
 EPILOG = """examples:
   railopt place experiments/traces/fine-kinds.npz --nodes 4 --gpus 8 --replicas 96
@@ -59,14 +57,11 @@ IDLE = (
     common.Idle("move_weight", beside=["planner=replicate"], without=["previous", "aim=time"]),
     common.Idle("rail_policy", without=["aim=link"]),
     common.Idle("limit", beside=["planner!=optimal"]),
-    common.Idle("evaluate", without=["iteration"]),
     common.Idle("window decay held_out rolling", beside=["iteration"]),
     common.Idle("replicas", beside=["planner=contiguous"], without=_SERVERS),
     common.Idle("model_dim ffn", beside=["model"]),
     common.Idle("model_dim", without=["ffn"]),
     common.Idle("ffn", without=["model_dim"]),
-    common.Idle("width title", without=["gantt"]),
-    common.Idle("force", without=[*_SERVERS, "gantt"]),
 )
 
 
@@ -81,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_steps(parser)
     _add_iteration(parser)
     _add_files(parser)
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, *_SERVERS, "gantt")
     common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
@@ -89,10 +84,7 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     from railopt.moe.placement.planners import PLANNERS
 
     parser.add_argument(
-        "--planner",
-        default="pro-prophet",
-        choices=PLANNERS,
-        help="who places the experts (default pro-prophet)",
+        "--planner", default="pro-prophet", choices=PLANNERS, help="who places the experts"
     )
     parser.add_argument(
         "--replicas",
@@ -101,22 +93,26 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
         "slot more on every GPU than the experts need)",
     )
     parser.add_argument(
-        "--memory", metavar="BYTES", help="memory a GPU has for one layer's experts, e.g. 512MiB"
+        "--memory",
+        metavar="BYTES",
+        type=parse_bytes,
+        help="memory a GPU has for one layer's experts, e.g. 512MiB",
     )
     parser.add_argument(
         "--groups",
         type=common.integer,
-        help="expert groups that replicate keeps on one node (default 1)",
+        default=1,
+        help="expert groups that replicate keeps on one node",
     )
     parser.add_argument(
-        "--move-weight",
-        type=float,
-        help="what sending a copy weighs when planning (default 1)",
+        "--move-weight", type=float, default=1.0, help="what sending a copy weighs when planning"
     )
     parser.add_argument(
         "--limit",
         metavar="SECONDS",
-        help="time per layer for optimal, e.g. 10s (default 30); exit code 2 if the optimum of a "
+        type=common.time_s,
+        default="30s",
+        help="time per layer for optimal, e.g. 10s; exit code 2 if the optimum of a "
         "layer stays unknown",
     )
 
@@ -129,6 +125,7 @@ def _add_topology(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--active",
         metavar="GPUS",
+        type=common.listed,
         help="GPUs that are neither dead nor draining, e.g. 0-6,8-31: only they get experts, and "
         "they read the other ranks' tokens",
     )
@@ -141,14 +138,15 @@ def _add_topology(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--aim",
         choices=AIMS,
-        help="what replicate names GPUs for: even GPUs (default), the busiest NIC, or the layer's "
-        "time",
+        default="gpu",
+        help="what replicate names GPUs for: even GPUs, the busiest NIC, or the layer's time",
     )
     group.add_argument(
         "--rail-policy",
         metavar="POLICY",
         choices=POLICIES,
-        help="with --aim link: the policy whose busiest NIC counts (default equitable)",
+        default="equitable",
+        help="with --aim link: the policy whose busiest NIC counts",
     )
 
 
@@ -157,11 +155,13 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--window",
         metavar="N|all",
+        type=_steps_seen,
         help="plan on the last N steps before the held-out ones, or on all of them (default all)",
     )
     group.add_argument(
         "--decay",
         metavar="D|auto",
+        type=_decay,
         help="a step weighs D times the one after it, 1 is the plain sum; auto (default): of a few "
         "the one that would have predicted the last steps best",
     )
@@ -181,17 +181,11 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--iteration",
         type=common.integer,
-        help="plan on this recorded iteration alone, -1 the last",
-    )
-    group.add_argument(
-        "--evaluate",
-        type=common.integer,
-        help="with --iteration: score on this recorded iteration (default: the same)",
+        help="plan and score on this recorded iteration alone, -1 the last",
     )
 
 
 def _add_iteration(parser: argparse.ArgumentParser) -> None:
-    common.add_merge_ranks(parser)
     parser.add_argument(
         "--model", help="model whose dimensions count (default: the trace's own), e.g. deepseek-v3"
     )
@@ -202,10 +196,13 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
         help="width of a token, instead of --model",
     )
     parser.add_argument(
-        "--ffn", metavar="N", type=common.positive, help="width of an expert, beside --model-dim"
+        "--ffn",
+        metavar="N",
+        type=common.positive,
+        help="hidden width of an expert (with --model-dim)",
     )
     parser.add_argument(
-        "--gpu-tflops", type=float, default=400.0, help="what a GPU reaches, TFLOP/s (default 400)"
+        "--gpu-tflops", type=float, default=400.0, help="what a GPU reaches, TFLOP/s"
     )
     parser.add_argument(
         "--tokens", type=common.positive, help="tokens per rank, where the trace does not say"
@@ -265,31 +262,16 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Place, save, print; the exit code."""
     from railopt.moe.comparison import compare
-    from railopt.moe.presets import preset
-    from railopt.moe.routing.sources import trace_from
     from railopt.moe.routing.trace import TRAINING
 
-    _check(args)
+    common.figure_width(args, "gantt")
+    check_targets(*_saved(args), args.gantt, force=args.force)
     fabric = common.fabric_from(args)
-    devices = fabric.nodes * fabric.gpus
-    known = None if args.model is None else preset(args.model)
-    trace = trace_from(
-        args.trace,
-        ranks=devices,
-        top_k=args.top_k,
-        usual_top_k=None if known is None else known.top_k,
-        routed_experts=args.routed_experts,
-    )
-    if "top_k" in trace.meta:
-        whose = f"as {args.model} has" if known else "--top-k or --model says otherwise"
-        common.note(
-            f"{args.trace} does not say how many experts a token has: {trace.top_k}, {whose}"
-        )
+    trace = common.trace_of(args, args.trace, fabric)
     if trace.tokens_per_rank and common.given(args, "tokens"):
         common.refuse_idle("tokens", f"with a trace of {trace.tokens_per_rank} tokens per rank")
     if args.gantt and trace.records != TRAINING:
         raise InputError(f"--gantt draws a training iteration: the trace has {trace.records}")
-    trace = trace.merged(devices) if args.merge_ranks else trace
     question = _question(args, fabric, trace.experts, len(trace.layers))
     made = compare(trace, fabric, question, stage)
     _save(args, made, trace.layers.tolist())
@@ -320,6 +302,7 @@ def _question(
         PlacementQuestion,
         StepChoice,
     )
+    from railopt.moe.routing.window import Window
 
     nodes, gpus = fabric.nodes, fabric.gpus
     costs = previous = slots = None
@@ -332,25 +315,22 @@ def _question(
     return PlacementQuestion(
         args.planner,
         ExpertRoom(
-            args.replicas,
-            even_slots=bool(_saved(args)),
-            memory=None if args.memory is None else parse_bytes(args.memory),
-            groups=1 if args.groups is None else args.groups,
+            args.replicas, even_slots=bool(_saved(args)), memory=args.memory, groups=args.groups
         ),
-        StepChoice(_window(args), args.held_out, args.rolling, args.iteration, args.evaluate),
+        StepChoice(Window(args.window, args.decay), args.held_out, args.rolling, args.iteration),
         PlacementBefore(
             previous,
-            move_weight=1.0 if args.move_weight is None else args.move_weight,
+            move_weight=args.move_weight,
             few=None if args.repair is None else FewMoves.parse(args.repair, "--repair"),
             curve=args.moves,
             slots=slots,
         ),
         JobSize(args.model or _dimensions(args), args.gpu_tflops * 1e12, args.tokens),
-        GpuNaming(costs, args.aim or "gpu", args.rail_policy or "equitable"),
+        GpuNaming(costs, args.aim, args.rail_policy),
         active=None if args.active is None else _active(args.active, nodes * gpus),
         rule=args.rule,
         chunk=args.chunk,
-        limit_s=30.0 if args.limit is None else float(seconds(parse_time(args.limit))),
+        limit_s=args.limit,
     )
 
 
@@ -364,12 +344,12 @@ def _dimensions(args: argparse.Namespace) -> Preset | None:
     return Preset(f"{width} x {args.ffn}", 1, 1, 1, width, args.ffn, 4 * width * width)
 
 
-def _active(text: str, devices: int) -> Bools:
-    """`"0-6,8"` as bool [GPU]."""
+def _active(parts: list[str], devices: int) -> Bools:
+    """`["0-6", "8"]` as bool [GPU]."""
     import numpy as np
 
     active = np.zeros(devices, np.bool_)
-    for part in common.listed(text, "--active") or ():
+    for part in parts:
         first, dash, last = part.partition("-")
         start = parse_integer(first, "GPU", low=0)
         end = parse_integer(last, "GPU", low=0) if dash else start
@@ -381,36 +361,22 @@ def _active(text: str, devices: int) -> Bools:
     return active
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Refuse files that are in the way, before anything is computed."""
-    common.figure_width(args, "gantt")
-    check_targets(*_saved(args), args.gantt, force=args.force)
-
-
 def _saved(args: argparse.Namespace) -> list[str]:
     """The files for servers."""
-    paths = (args.sglang, args.vllm, args.tensorrt_llm, args.vllm_ascend)
-    return [path for path in paths if path is not None]
+    return [path for name in _SERVERS if (path := getattr(args, name)) is not None]
 
 
-def _window(args: argparse.Namespace) -> Window:
-    """What --window and --decay say."""
-    from railopt.moe.routing.window import Window
+def _steps_seen(text: str) -> int | None:
+    return None if text == "all" else parse_integer(text, low=1)
 
-    steps = None if args.window in (None, "all") else parse_integer(args.window, "window", low=1)
-    decay = None if args.decay in (None, "auto") else float(parse_number(args.decay, "decay"))
-    return Window(steps, decay).checked()
+
+def _decay(text: str) -> float | None:
+    return None if text == "auto" else float(parse_number(text))
 
 
 def _save(args: argparse.Namespace, made: PlacementReport, layers: list[int]) -> None:
     """The files that were asked for."""
-    from railopt.moe.placement.files import (
-        save_expert_map,
-        save_load_balancer,
-        save_location,
-        save_vllm_map,
-        sglang_options,
-    )
+    from railopt.moe.placement.files import SERVERS, save_map, sglang_options
 
     placement = made.placed.placement
     if args.gantt:
@@ -423,22 +389,16 @@ def _save(args: argparse.Namespace, made: PlacementReport, layers: list[int]) ->
         common.save_drawing(args, "gantt", figure)
     most = int(placement.holds.sum(axis=2).max())
     slots = max(most, -(-(args.replicas or 0) // placement.devices))
-    if args.sglang:
-        save_location(placement, args.sglang, slots, force=args.force)
-        options = sglang_options(placement, args.sglang, slots)
-        common.note(f"saved {args.sglang}: python -m sglang.launch_server ... {options}")
-    if args.vllm:
-        save_vllm_map(placement, args.vllm, slots, force=args.force)
-        common.note(f"saved {args.vllm}")
-    if args.tensorrt_llm:
-        save_load_balancer(placement, args.tensorrt_llm, layers, slots, force=args.force)
-        common.note(
-            f"saved {args.tensorrt_llm}: moe_config: {{load_balancer: {args.tensorrt_llm}}} with "
-            f"--ep_size {placement.devices}"
-        )
-    if args.vllm_ascend:
-        save_expert_map(placement, args.vllm_ascend, slots, force=args.force)
-        common.note(f"saved {args.vllm_ascend}")
+    options = {
+        "sglang": ": python -m sglang.launch_server ... "
+        + sglang_options(placement, args.sglang, slots),
+        "tensorrt-llm": f": moe_config: {{load_balancer: {args.tensorrt_llm}}} with --ep_size "
+        f"{placement.devices}",
+    }
+    for server in SERVERS:
+        if path := getattr(args, server.replace("-", "_")):
+            save_map(placement, path, server, slots, layers=layers, force=args.force)
+            common.note(f"saved {path}{options.get(server, '')}")
     more = slots * placement.devices * placement.layers - int(placement.copies.sum())
     if _saved(args) and more:
         common.note(

@@ -13,7 +13,7 @@ from railopt.base.units import duration, format_time, percent, size
 from railopt.cli import common
 from railopt.model.background import beside, both_bound, both_plans
 from railopt.model.plan import Plan
-from railopt.policies import KNOWN, plan
+from railopt.policies import plan
 from railopt.policies.spilling import SCALE_UP
 from railopt.symbolic.applies import warnings_for
 
@@ -24,33 +24,28 @@ EPILOG = """example:
   railopt plan moe:seed=2 --policy spill --background plan.npz -o second.npz"""
 
 
-IDLE = (common.Idle("force", without=["output"]),)
 MORE = ("max send", "max receive", "staged", "passed on", "scale-up")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traffic", metavar="TRAFFIC", help=common.TRAFFIC_HELP)
-    parser.add_argument(
-        "--chunk",
-        default="1MiB",
-        help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)',
-    )
-    parser.add_argument("--policy", default="lpt", help=f"one of {KNOWN} (default lpt)")
+    common.add_chunk_argument(parser)
+    common.add_policy_argument(parser)
     parser.add_argument(
         "--scale-up",
         choices=SCALE_UP,
         default="beside",
-        help="whether bytes between the GPUs of a node take time too; spill heeds it (default "
-        "beside: the time is that of the NICs)",
+        help="whether bytes between the GPUs of a node take time too; spill heeds it; beside: the "
+        "time is that of the NICs",
     )
     parser.add_argument(
-        "--seed", type=common.seed, help="random seed of hash and random, and of the ties of lpt"
+        "--seed", type=common.natural, help="random seed of hash and random, and of the ties of lpt"
     )
     parser.add_argument(
         "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
     )
     common.add_background_argument(parser)
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "output")
     common.add_fabric_arguments(parser)
 
 
@@ -70,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         made = plan(common.left_of(args, fabric, other), chunks, args.policy, **options)
     if args.output:
         # a plan's fabric is the whole one: simulate takes the background off it
-        replace(made, fabric=fabric).save(args.output, force=args.force)
+        common.save(args, "output", replace(made, fabric=fabric))
     report = gap(made, limit_s=0)
     if args.format == "json":
         node = {
@@ -104,6 +99,4 @@ def run(args: argparse.Namespace) -> int:
         )
     for line in warnings_for(made.fabric, args.policy):
         common.note(f"warning: {line}")
-    if args.output:
-        common.note(f"saved {args.output}")
     return 0

@@ -34,14 +34,10 @@ def stage(text: str | Callable[[], str]) -> None:
 
 @contextmanager
 def heartbeat(command: str) -> Iterator[None]:
-    """While the body runs: the command, its stage and for how long it has run.
-
-    `sweep` counts its instances itself.
-    """
+    """While the body runs: the command, its stage and for how long it has run."""
     stage("")
     over = threading.Event()
-    if command != "sweep":
-        threading.Thread(target=_print_stages, args=(command, over), daemon=True).start()
+    threading.Thread(target=_print_stages, args=(command, over), daemon=True).start()
     try:
         yield
     finally:

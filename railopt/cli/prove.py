@@ -64,11 +64,7 @@ def _fabric(args: argparse.Namespace) -> int:
     out = common.output_of(args)
     out.say(f"{printable(args.fabric)}: {fabric.nodes} nodes x {fabric.rails} rails")
     rows = [[e.id, "applies" if e.applies else "does not", e.why] for e in found]
-    if out.form == "text":
-        for name, word, why in rows:
-            out.say(f"{name:5} {word}  {why}")
-    else:
-        out.table(["id", "on this fabric", "why"], rows, left=3)
+    out.table(["id", "on this fabric", "why"], rows, left=3)
     return 0
 
 

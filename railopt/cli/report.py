@@ -8,7 +8,7 @@ from pathlib import Path
 
 from railopt.base.arrays import check_targets, write_atomic
 from railopt.base.errors import CheckFailed, InputError, printable
-from railopt.cli.common import Idle, add_width_argument, note, print_json, width_of
+from railopt.cli.common import Idle, add_width_argument, note, print_json
 
 EPILOG = """example:
   railopt report results -o report.html
@@ -30,11 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="results folders or .jsonl files of railopt sweep",
     )
     parser.add_argument(
-        "-o",
-        "--output",
-        default="report.html",
-        metavar="FILE.html",
-        help="where to save the page (default report.html)",
+        "-o", "--output", default="report.html", metavar="FILE.html", help="where to save the page"
     )
     parser.add_argument(
         "--experiments",
@@ -69,12 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build the page, write it and the figures, print their data."""
     from railopt.report import page, rows
-    from railopt.report.captioned import files_of, save_all
+    from railopt.report.captioned import save_all
     from railopt.report.figures import all_figures
+    from railopt.report.style import PAGE
     from railopt.report.waterfall import worth_figure
     from railopt.symbolic import registry
 
-    width = width_of(args)
     if Path(args.output).suffix.lower() not in PAGES:
         raise InputError(
             f"{printable(args.output)}: a page is written as .html: give such a name (--figures "
@@ -101,13 +97,11 @@ def run(args: argparse.Namespace) -> int:
     command = shlex.join(["railopt", "report", *args.results, *shown])
     theorems = tuple(registry.read().values())
     text = page.build(found, theorems, experiments, checked, command, args.title or "", weighed)
-    title = args.title or ""
+    title, width = args.title or "", args.width or PAGE
     drawn = all_figures(found.rows, width=width, title=title) if args.figures or args.json else []
     if weighed and (args.figures or args.json):
         drawn.append(worth_figure(weighed, width=width))
     if args.figures:
-        if Path(args.figures).is_dir():
-            check_targets(args.output, *files_of(drawn, Path(args.figures)), force=args.force)
         save_all(drawn, Path(args.figures), force=args.force)
     write_atomic(args.output, text, force=args.force)
     if args.json:

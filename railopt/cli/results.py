@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import Any
 
 from railopt.base.errors import InputError, did_you_mean, printable
 from railopt.base.units import Quantity, duration, parse_number, percent, quoted
 from railopt.cli import common
 from railopt.report.rows import checked
-from railopt.report.swept import ordered, parameters, swept, without
+from railopt.report.swept import columns_that_differ, ordered, swept
 from railopt.report.verdict import names
 from railopt.sweep import results
 
@@ -23,19 +21,12 @@ EPILOG = """example:
   railopt results node1 node2 --export all.parquet"""
 
 SHOWN = 40
-FAILED = ("nodes", "traffic", "chunk", "policy", "seed")
-GOOD = ("nodes", "rails", "traffic", "chunk", "policy", "seed")
-IF_SEVERAL = ("gpus", "link", "degrade", "limit_s", "threads", "simulate", "commit", "sweep")
-"""Shown where the rows differ in them."""
 
 
 IDLE = (
-    common.Idle("force", without=["export", "plot"]),
-    common.Idle("width title against", without=["plot"]),
-    common.Idle("failed export all", beside=["plot"]),
-    common.Idle("format all", beside=["export"]),
-    common.Idle("all", beside=["failed"]),  # which shows every row, as these formats do
-    common.Idle("all", beside=["format!=text"]),
+    common.Idle("against", without=["plot"]),
+    common.Idle("failed export", beside=["plot"]),
+    common.Idle("format", beside=["export"]),
 )
 
 
@@ -49,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--where",
         metavar="COLUMN=VALUE",
+        type=_condition,
         action="append",
         default=[],
         help="list only rows with this value; may be repeated",
@@ -70,11 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="the parameter that --plot draws (default: the one with the most values)",
     )
-    parser.add_argument(
-        "--all", action="store_true", help=f"list every row, not only the first {SHOWN}"
-    )
-    common.add_format_arguments(parser)
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    common.add_output_arguments(parser, "export", "plot")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -89,9 +77,8 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         found = checked(found)
     chosen = found.failed if args.failed else found.rows
-    conditions = [_condition(text) for text in args.where]
-    wanted = dict(conditions)
-    if len(wanted) < len(conditions):
+    wanted = dict(args.where)
+    if len(wanted) < len(args.where):
         raise InputError("--where names a column twice: expected one value of each")
     rows = _sorted(list(results.where(chosen, wanted)))
     if args.plot:
@@ -102,11 +89,11 @@ def run(args: argparse.Namespace) -> int:
     elif args.format == "json":
         common.print_json([results.flat(row) for row in rows])
     elif args.failed:
-        columns, cells = _distinguishing(rows, (*FAILED, *_several(rows)))
+        columns, cells = columns_that_differ(rows)
         errors = [[*shown, row["error"]] for shown, row in zip(cells, rows, strict=True)]
         out.table([*columns, "error"], errors)
     else:
-        _print(rows, SHOWN if out.form == "text" and not args.all else None, out)
+        _print(rows, out)
     common.note(
         f"{len(found.rows)} good rows, {len(found.failed)} failed, {found.torn} torn lines "
         f"dropped, in {found.files} files"
@@ -118,7 +105,7 @@ def _plot(
     rows: list[results.Row], args: argparse.Namespace, width: float, out: common.Output
 ) -> None:
     """Draw the gap against a parameter, and print what the figure shows."""
-    from railopt.report.gap_figures import gap_against
+    from railopt.report.gaps import gap_against
     from railopt.report.saving import save_figure
 
     varied = {parameter.name: parameter for parameter in swept(rows)}
@@ -145,9 +132,9 @@ def _plot(
         common.note(f"the rows differ in {', '.join(others)} too: {fixed}")
 
 
-def _print(rows: list[results.Row], most: int | None, out: common.Output) -> None:
-    """The rows, the first `most` of them; columns in which none differ only with --wide."""
-    columns, cells = _distinguishing(rows, (*GOOD, *_several(rows)))
+def _print(rows: list[results.Row], out: common.Output) -> None:
+    """The rows, as text the first of them; columns in which none differ only with --wide."""
+    columns, cells = columns_that_differ(rows)
     same = [name for i, name in enumerate(columns) if len({str(row[i]) for row in cells}) == 1]
     hidden = [name for name in same if name != "policy"] if len(rows) > 1 else []
     if hidden and out.names is None and not out.wide and out.form != "csv":
@@ -163,56 +150,27 @@ def _print(rows: list[results.Row], most: int | None, out: common.Output) -> Non
         ]
         for row in rows
     ]
-    table = [[*shown, *more] for shown, more in zip(cells, found, strict=True)][:most]
+    table = [[*shown, *more] for shown, more in zip(cells, found, strict=True)]
+    table = table[: SHOWN if out.form == "text" else None]
     out.table([*columns, "time", "gap %", "optimum", "worst"], table, more=hidden)
     if len(table) < len(rows):
-        common.note(f"... and {len(rows) - len(table)} more (--all)")
-
-
-def _distinguishing(
-    rows: list[results.Row], names: Sequence[str]
-) -> tuple[list[str], list[list[Any]]]:
-    """Columns that tell rows apart, and their values; parameters of workloads that vary stand
-    beside what is left of the traffic.
-    """
-    found = parameters(rows)
-    place = list(names).index("traffic") + 1
-    columns = [*names[:place], *found, *names[place:]]
-    cells = []
-    for i, row in enumerate(rows):
-        said = {name: values[i] for name, values in found.items()}
-        flat = results.flat(row)
-        traffic = without(str(flat.get("traffic", "")), list(found))
-        cells.append([({**flat, **said, "traffic": traffic}).get(name, "") for name in columns])
-    return columns, cells
+        common.note(f"... and {len(rows) - len(table)} more (--format csv lists all)")
 
 
 def _sorted(rows: list[results.Row]) -> list[results.Row]:
     """By what tells them apart, each column in its natural order."""
-    if not rows:
-        return []
-    columns, cells = _distinguishing(rows, (*GOOD, *_several(rows)))
-    plain = [
-        [cell if isinstance(cell, str | int | float) else str(cell) for cell in row]
-        for row in cells
-    ]
-    ranks = [
-        {value: rank for rank, value in enumerate(ordered(column, name))}
-        for name, column in zip(columns, zip(*plain, strict=True), strict=True)
-    ]
-    places = [[rank[cell] for rank, cell in zip(ranks, row, strict=True)] for row in plain]
+    columns, cells = columns_that_differ(rows)
+    places: list[list[int]] = [[] for _ in rows]
+    for name, column in zip(columns, zip(*cells, strict=True), strict=False):
+        plain = [cell if isinstance(cell, str | int | float) else str(cell) for cell in column]
+        rank = {value: place for place, value in enumerate(ordered(plain, name))}
+        for place, cell in zip(places, plain, strict=True):
+            place.append(rank[cell])
     return [rows[i] for i in sorted(range(len(rows)), key=places.__getitem__)]
-
-
-def _several(rows: list[results.Row]) -> list[str]:
-    """Columns without which rows could not be told apart."""
-    return [
-        name for name in IF_SEVERAL if len({str(results.flat(row).get(name)) for row in rows}) > 1
-    ]
 
 
 def _condition(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"--where {quoted(text)}: expected COLUMN=VALUE")
+        raise InputError(f"{quoted(text)}: expected COLUMN=VALUE")
     return name, value

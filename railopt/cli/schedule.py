@@ -12,19 +12,9 @@ from typing import Any
 
 from railopt.answers.optimum import STARTUP, ScheduleOptimum, best_schedule
 from railopt.base.arrays import check_suffix, check_targets, kind_of, write_atomic
-from railopt.base.errors import BackendError, InputError, NotProved
+from railopt.base.errors import BackendError, NotProved
 from railopt.base.kernels import wall_s
-from railopt.base.units import (
-    Quantity,
-    duration,
-    format_bytes,
-    format_time,
-    parse_bytes,
-    parse_time,
-    percent,
-    seconds,
-    size,
-)
+from railopt.base.units import Quantity, duration, format_bytes, format_time, parse_bytes, percent
 from railopt.cli import common
 from railopt.cli.progress import LONG_S, stage
 from railopt.model.fabric import Fabric
@@ -45,8 +35,8 @@ from railopt.schedule.model import least, modelled
 from railopt.schedule.rates import pair_rates
 from railopt.schedule.synthesis import MANY
 from railopt.schedule.value import require_two_levels
+from railopt.solver.epochs.best import NAMES
 from railopt.solver.epochs.exchange import ChunkExchange
-from railopt.solver.epochs.process import NAMES
 
 EPILOG = (
     """kinds:
@@ -85,22 +75,20 @@ def _saved(args: argparse.Namespace) -> str:
 
 
 def _no_stages(args: argparse.Namespace) -> str:
-    kind = args.kind or "compact"
-    return "" if KINDS[kind].barriers else f"{kind}, which has no stages"
+    return "" if KINDS[args.kind].barriers else f"{args.kind}, which has no stages"
 
 
 def _staged_kind(args: argparse.Namespace) -> str:
-    kind = args.kind or "compact"
-    return f"{kind}, which has stages" if KINDS[kind].barriers else ""
+    return f"{args.kind}, which has stages" if KINDS[args.kind].barriers else ""
 
 
 def _is_size(args: argparse.Namespace) -> str:
-    return "" if _is_time(args.startup) else "a size"
+    return "a size" if isinstance(args.startup, int) and args.startup else ""
 
 
 def _no_search(args: argparse.Namespace) -> str:
-    kind = args.kind or "compact"
-    return "" if args.compare or KINDS[kind].tunable else f"{kind}, which is not searched for"
+    searched = args.compare or KINDS[args.kind].tunable
+    return "" if searched else f"{args.kind}, which is not searched for"
 
 
 IDLE = (
@@ -108,14 +96,13 @@ IDLE = (
         f"kind order eps startup limit compare optimum {' '.join(common.FABRIC_FLAGS)}",
         beside=[_saved],
     ),
-    common.Idle(f"order eps compare stages {' '.join(_MADE)}", beside=["optimum"]),
+    common.Idle(f"order eps compare {' '.join(_MADE)}", beside=["optimum"]),
     common.Idle(" ".join(_OPTIMUM), without=["optimum"]),
     common.Idle("epoch", beside=[_staged_kind]),
     common.Idle("chunk", without=["plan", "optimum"]),
-    common.Idle("force", without=_FILES),
-    common.Idle("kind", beside=["compare"], without=["stages", *_FILES]),
+    common.Idle("kind", beside=["compare"], without=_FILES),
     common.Idle("order eps", beside=["compare"]),
-    common.Idle("startup", beside=["compare", _is_size]),
+    common.Idle("startup", beside=["optimum", _is_size]),
     common.Idle("limit", beside=[_no_search], without=["optimum"]),
     common.Idle("order stages_certificate", beside=[_no_stages]),
 )
@@ -127,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "traffic", metavar="TRAFFIC", help=f"{common.BYTES_HELP}; or a saved schedule"
     )
     parser.add_argument(
-        "--kind", choices=list(KINDS), help="kind of schedule (default compact; see below)"
+        "--kind", choices=list(KINDS), default="compact", help="kind of schedule, see below"
     )
     parser.add_argument(
         "--order", choices=ORDERS, help="order of the stages, by length (default: that of the kind)"
@@ -140,12 +127,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--startup",
         metavar="TIME|SIZE",
+        type=_startup,
         help="start-up of a stage, as a time such as 2us (default 0.7us; --optimum without stages: "
         "0), or for compact as what two servers could exchange meanwhile (default 256KiB)",
     )
     parser.add_argument(
         "--limit",
         metavar="SECONDS",
+        type=common.time_s,
         help=f"compact of {MANY} servers or more: search for stages so long (default: to the end), "
         "then send what is left as spreadout does; reading the traffic and writing the stages take "
         "their own time; --optimum: default 1min",
@@ -159,15 +148,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare",
         action="store_true",
-        help="every kind side by side; --kind says which one is listed or saved",
-    )
-    parser.add_argument(
-        "--stages", action="store_true", help="list the stages: who sends how much to whom"
+        help="every kind side by side; --kind says which one is saved",
     )
     _add_optimum(parser)
     _add_files(parser)
     common.add_fabric_arguments(parser)
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, *_FILES)
 
 
 def _add_optimum(parser: argparse.ArgumentParser) -> None:
@@ -177,7 +163,9 @@ def _add_optimum(parser: argparse.ArgumentParser) -> None:
         help="the best schedule of a small all-to-all, by a time-expanded program, and kinds "
         "beside it: in stages, or in epochs where --kind has no stages",
     )
-    parser.add_argument("--backend", help=f"solver of --optimum: {' (default) or '.join(NAMES)}")
+    parser.add_argument(
+        "--backend", default="cpsat", help=f"solver of --optimum: {' or '.join(NAMES)}"
+    )
     parser.add_argument(
         "--incast",
         metavar="SERVERS",
@@ -188,6 +176,7 @@ def _add_optimum(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--epoch",
         metavar="TIME",
+        type=common.exact_s,
         help="length of an epoch in --optimum without stages (default: a chunk on the slowest NIC)",
     )
 
@@ -228,32 +217,19 @@ def run(args: argparse.Namespace) -> int:
     if args.optimum:
         return _run_optimum(args)
     costs = _costs(args)
-    wanted = args.kind or "compact"
-    made = next(c.schedule for c in costs if c.schedule.kind == wanted or len(costs) == 1)
-    if args.stages and not KINDS[made.kind].barriers:
-        raise InputError(f"--stages: {made.kind} has no stages; all its transfers start at once")
+    made = next(c.schedule for c in costs if c.schedule.kind == args.kind or len(costs) == 1)
     _write(args, made)
     if args.format == "json":
-        data = [
-            {
-                **c.as_dict(),
-                **({"transfers": made.transfers()} if args.stages and c.schedule is made else {}),
-            }
-            for c in costs
-        ]
+        data = [each.as_dict() for each in costs]
         common.print_json(data if args.compare else data[0])
         return 0
-    out = common.output_of(args)
-    _print_costs(costs, args.links, _links(args, made.fabric), out)
-    if args.stages:
-        print()
-        _print_stages(made, out)
+    _print_costs(costs, args.links, _links(args, made.fabric), common.output_of(args))
     return 0
 
 
 def _run_optimum(args: argparse.Namespace) -> int:
     """Find the best schedule, and print it beside the kinds."""
-    fabric, staged = common.fabric_from(args), KINDS[args.kind or "compact"].barriers
+    fabric, staged = common.fabric_from(args), KINDS[args.kind].barriers
     startup = STARTUP if staged else Fraction(0)
     chunk = parse_bytes(args.chunk or "256KiB")
     traffic = common.traffic_from(args.traffic, fabric)
@@ -261,9 +237,9 @@ def _run_optimum(args: argparse.Namespace) -> int:
         fabric,
         traffic,
         chunk,
-        startup if args.startup is None else seconds(parse_time(args.startup)),
+        startup if args.startup is None else args.startup,
         peers=args.incast,
-        epoch=None if args.epoch is None else seconds(parse_time(args.epoch)),
+        epoch=args.epoch,
         stages=staged,
     )
     if (traffic.bytes % chunk).any():
@@ -271,19 +247,18 @@ def _run_optimum(args: argparse.Namespace) -> int:
     found = best_schedule(
         fabric,
         exchange,
-        backend=args.backend or "cpsat",
-        limit_s=float(seconds(parse_time(args.limit or "1min"))),
+        backend=args.backend,
+        limit_s=60.0 if args.limit is None else args.limit,
         report=stage,
     )
-    for text in found.found.notes:
+    for text in filter(None, (*found.found.notes, found.found.ended)):
         common.note(f"railopt: {text}")
     if args.format == "json":
         common.print_json(found.as_dict())
     else:
         _print_optimum(found, common.output_of(args))
     if args.certificate:
-        found.certificate(fabric, chunk).require().save(args.certificate, force=args.force)
-        common.note(f"wrote {args.certificate}")
+        common.save(args, "certificate", found.certificate(fabric, chunk).require())
     if found.found.interrupted:
         return 130
     if found.found.notes:
@@ -295,8 +270,8 @@ def _print_optimum(found: ScheduleOptimum, out: common.Output) -> None:
     bracket = found.found.bracket
     bound = bracket.certified_bound or bracket.bound
     out.say(
-        f"{found.exchange.demand.sum()} chunks; optimum {bracket.status}, by {bracket.by}; no "
-        f"schedule is faster than {format_time(bound)}: {_why(found)}"
+        f"{_many(int(found.exchange.demand.sum()), 'chunk')}; optimum {bracket.status}, by "
+        f"{bracket.by}; no schedule is faster than {format_time(bound)}: {_why(found)}"
     )
     rows: list[list[Any]] = []
     if bracket.value is not None:
@@ -327,18 +302,22 @@ def _why(found: ScheduleOptimum) -> str:
     who = f"GPU {line['gpu']}" if line["kind"] == "port" else f"server {line['node']}"
     over = f"{_numbered('NIC', line['nics'])}{' and scale-up' * (line['kind'] == 'port')}"
     needs = format_time(Fraction(line["needs"]))
-    said = f"{who} {moves} {line['chunks']} chunks over {over}, {needs}"
+    said = f"{who} {moves} {_many(line['chunks'], 'chunk')} over {over}, {needs}"
     if count := line.get("stages", {}).get("count"):
         its = line["stages"]
         said += (
-            f"; server {its['node']} has {len(its['peers'])} peers over "
-            f"{_numbered('NIC', its['nics'])}, {count} stage{'s' * (count > 1)} with "
+            f"; server {its['node']} has {_many(len(its['peers']), 'peer')} over "
+            f"{_numbered('NIC', its['nics'])}, {_many(count, 'stage')} with "
             f"{format_time(startup)} start-up"
         )
     elif found.exchange.epoch:
         said += f", in epochs of {format_time(found.exchange.epoch * found.exchange.unit)}"
         said += f" and with start-ups of {format_time(startup)}" * bool(startup)
     return said
+
+
+def _many(count: int, name: str) -> str:
+    return f"{count} {name}{'s' * (count != 1)}"
 
 
 def _numbered(name: str, numbers: list[int]) -> str:
@@ -351,31 +330,34 @@ def _costs(args: argparse.Namespace) -> list[ScheduleCost]:
         links = _links(args, loaded.fabric)
         return [ScheduleCost(loaded, modelled(loaded, links), None, least(loaded, links))]
     made_for = common.fabric_from(args)
-    kinds = list(KINDS) if args.compare else [args.kind or "compact"]
-    go_on = _until(None if args.limit is None else float(seconds(parse_time(args.limit))))
+    kinds = list(KINDS) if args.compare else [args.kind]
+    go_on = _until(args.limit)
     traffic = common.traffic_from(args.traffic, made_for)
     require_two_levels(made_for, traffic)
     _say_long(made_for.nodes, kinds, args.limit)
     links = _links(args, made_for)
-    if args.compare:
-        return compare(made_for, traffic, links=links, go_on=go_on)
-    options = {name: getattr(args, name) for name in ("order", "eps")}
     startup = args.startup
-    if _is_time(startup):
-        worth = int(seconds(parse_time(startup)) * pair_rates(made_for).fastest)
-        startup = worth if KINDS[kinds[0]].tunable else None
+    if isinstance(startup, Fraction):
+        worth = int(startup * pair_rates(made_for).fastest)
+        startup = worth if args.compare or KINDS[args.kind].tunable else None
+    if args.compare:
+        return compare(made_for, traffic, startup=startup, links=links, go_on=go_on)
+    options = {name: getattr(args, name) for name in ("order", "eps")}
     return [cost(made_for, traffic, kinds[0], **options, startup=startup, links=links, go_on=go_on)]
 
 
-def _is_time(startup: str | None) -> bool:
-    return startup is not None and startup.strip().endswith("s")
+def _startup(text: str) -> Fraction | int:
+    """A `type`: a time in seconds, or a size in bytes, which may be 0."""
+    if text.strip().endswith(("s", "min")):
+        return common.exact_s(text)
+    return 0 if text == "0" else parse_bytes(text)
 
 
 def _links(args: argparse.Namespace, fabric: Fabric) -> LinkTimes:
     """The constants of the model, with the start-up that was given as a time."""
     links = LinkTimes.of(fabric) if args.links == "fabric" else LINKS[args.links]
-    if _is_time(args.startup):
-        links = replace(links, alpha_out=float(seconds(parse_time(args.startup))) * 1e6)
+    if isinstance(args.startup, Fraction):
+        links = replace(links, alpha_out=float(args.startup) * 1e6)
     return links
 
 
@@ -398,13 +380,13 @@ def _until(limit_s: float | None) -> GoOn:
     return go_on
 
 
-def _say_long(nodes: int, kinds: list[str], limit: str | None) -> None:
+def _say_long(nodes: int, kinds: list[str], limit_s: float | None) -> None:
     """Say before it begins that a search for stages takes long, or much memory."""
     searched = any(KINDS[kind].tunable for kind in kinds)
     fast = any(KINDS[kind].decompose is KINDS["fast"].decompose for kind in kinds)
     needs_s = nodes**3 * SECONDS_PER_CUBE if searched or fast else 0.0
     gb, fast_gb = nodes**2 * BYTES_PER_PAIR / 1e9, nodes**3 * FAST_BYTES_PER_TRIPLE / 1e9
-    long = needs_s > LONG_S and not limit
+    long = needs_s > LONG_S and limit_s is None
     if long or gb > MUCH_GB:
         takes = f"about {needs_s / 60:.0f} min or more, and " if long else ""
         ends = "; --limit ends the search" * searched + "; --kind spreadout does not search"
@@ -417,22 +399,17 @@ def _say_long(nodes: int, kinds: list[str], limit: str | None) -> None:
 
 
 def _write(args: argparse.Namespace, made: Schedule) -> None:
+    makes = {"certificate": certificate, "stages_certificate": staged}
+    proofs = {flag: make(made).require() for flag, make in makes.items() if getattr(args, flag)}
     if args.output:
-        made.save(args.output, force=args.force)
-        common.note(f"wrote {args.output}")
-    if args.certificate:
-        certificate(made).require().save(args.certificate, force=args.force)
-        common.note(f"wrote {args.certificate}")
-    if args.stages_certificate:
-        staged(made).require().save(args.stages_certificate, force=args.force)
-        common.note(f"wrote {args.stages_certificate}")
+        common.save(args, "output", made)
+    for flag, proof in proofs.items():
+        common.save(args, flag, proof)
     if args.plan:
-        plan = made.plan(args.chunk)
-        plan.save(args.plan, force=args.force)
-        common.note(f"wrote {args.plan}: {len(plan.chunks)} chunks")
+        common.save(args, "plan", made.plan(args.chunk))
     if args.cm:
         write_atomic(args.cm, made.to_cm(), force=args.force)
-        common.note(f"wrote {args.cm}")
+        common.note(f"saved {args.cm}")
 
 
 def _print_costs(
@@ -466,25 +443,3 @@ def _print_costs(
     ]
     parts = ["wire us", "start-up", "balance", "redistr.", "total us", "/model's bound"]
     out.table(["kind", "stages", "excess %", *parts, "synthesis us"], rows, more=parts[1:4])
-
-
-def _print_stages(made: Schedule, out: common.Output) -> None:
-    """One line per stage, or for programs one row per transfer."""
-    if out.form == "text":
-        rows = [[s, size(int(made.lengths[s])), _line(made, s)] for s in range(made.stages)]
-        out.table(["stage", "length", "transfers"], rows, beside=True)
-        return
-    rows = [
-        [s, source, target, size(count)]
-        for s, transfers in enumerate(made.transfers())
-        for source, target, count in transfers
-    ]
-    out.table(["stage", "from", "to", "sent"], rows, beside=True)
-
-
-def _line(made: Schedule, stage: int) -> str:
-    sent = made.sent[stage].tolist()
-    busy = [
-        f"{i}->{made.peer[stage, i]} {format_bytes(count)}" for i, count in enumerate(sent) if count
-    ]
-    return ", ".join(busy[:8]) + (f", ... {len(busy) - 8} more" if len(busy) > 8 else "")

@@ -9,14 +9,12 @@ from dataclasses import replace
 
 from railopt.base.arrays import check_targets, write_atomic
 from railopt.base.errors import CheckFailed
-from railopt.cli import launching
-from railopt.cli.common import Idle, add_format_arguments, output_of, print_json
+from railopt.cli import common, launching
 from railopt.model.plan import Plan
 from railopt.runtime.adapt import MODES, Adapter
 from railopt.runtime.carried import Carried, carry
 from railopt.runtime.payload.layout import Layout
-from railopt.runtime.rendezvous.launch import Launch
-from railopt.runtime.senders import SENDERS, SenderConfig
+from railopt.runtime.senders import SENDERS
 from railopt.runtime.senders.config import METRICS
 
 EPILOG = f"""senders (default: loopback; verbs with a launcher or --hosts):
@@ -39,9 +37,8 @@ def _one_run(args: argparse.Namespace) -> str:
 
 IDLE = (
     *launching.IDLE,
-    Idle("adapt", beside=[_one_run]),
-    Idle("force", without=["output", "save_fabric"]),
-    Idle("report_gbits", beside=["format=json"]),
+    common.Idle("adapt", beside=[_one_run]),
+    common.Idle("report_gbits", beside=["format=json"]),
 )
 
 
@@ -51,10 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sender", choices=list(SENDERS), help="how the plan is carried out (default: see below)"
     )
     parser.add_argument(
-        "--iters",
-        type=launching.number_from(1),
-        default=1,
-        help="how often the plan is carried out (default 1)",
+        "--iters", type=common.positive, default=1, help="how often the plan is carried out"
     )
     parser.add_argument("--no-verify", action="store_true", help="do not fill and compare payloads")
     parser.add_argument(
@@ -70,12 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rank",
     )
     parser.add_argument(
-        "--force", action="store_true", help="replace the file of -o or --save-fabric if it exists"
-    )
-    parser.add_argument(
         "--adapt",
         choices=list(MODES),
-        help="from run to run: " + "; ".join(f"{k}: {v}" for k, v in MODES.items()) + " (off)",
+        default="off",
+        help="from run to run: " + "; ".join(f"{k}: {v}" for k, v in MODES.items()),
     )
     parser.add_argument(
         "--save-fabric",
@@ -85,7 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report_gbits", action="store_true", help="print rates in Gb/s instead of GB/s"
     )
-    add_format_arguments(parser, "--out_json")
+    common.add_format_arguments(parser, "--out_json")
+    common.add_force_argument(parser, "output", "save_fabric")
     launching.add_launch_arguments(parser)
     launching.add_rail_arguments(parser, "--rails")
     launching.add_metrics_arguments(parser)
@@ -100,10 +93,20 @@ def run(args: argparse.Namespace) -> int:
         check_targets(args.save_fabric, force=args.force)
     plan = Plan.read(args.plan)
     table_of_posts = io.StringIO()
-    config = _config(args, sender, launch, plan, table_of_posts)
+    config = launching.config_of(
+        args,
+        sender,
+        launch,
+        f"{plan.digest[:16]} {args.iters} {args.adapt} {not args.no_verify}",
+        room=Layout.packed(plan.chunks),
+        rails=plan.fabric.rails,
+        verify=not args.no_verify,
+        stage=args.stage,
+        out=table_of_posts,
+    )
     adapter = None
-    if args.adapt not in (None, "off") or args.save_fabric:
-        adapter = Adapter(plan.fabric, args.adapt or "off")
+    if args.adapt != "off" or args.save_fabric:
+        adapter = Adapter(plan.fabric, args.adapt)
     with launching.metered(args, launch.rank) as seen:
         config, every = replace(config, seen=seen), args.format == "json"
         carried = carry(plan, sender, config, args.iters, adapter, every=every)
@@ -114,29 +117,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         if adapter is not None and args.save_fabric and launch.rank == 0:
             adapter.seen().save(args.save_fabric, force=args.force)
-            launching.talk(sender, f"wrote {args.save_fabric}")
+            launching.say_of(sender, f"wrote {args.save_fabric}")
     finally:
         if carried.wrong:
             raise CheckFailed(f"{carried.sender}: {carried.wrong} chunks arrived with wrong bytes")
     return 0
-
-
-def _config(
-    args: argparse.Namespace, sender: str, launch: Launch, plan: Plan, out: io.StringIO
-) -> SenderConfig:
-    return SenderConfig(
-        room=Layout.packed(plan.chunks),
-        rails=plan.fabric.rails,
-        run=f"{plan.digest[:16]} {args.iters} {args.adapt or 'off'} {not args.no_verify}",
-        verify=not args.no_verify,
-        stage=args.stage,
-        launch=launch,
-        meeting=launching.meeting_of(args),
-        devices=launching.devices_of(args),
-        options=launching.options_of(args),
-        out=out,
-        say=lambda text: launching.talk(sender, text),
-    )
 
 
 def _save(args: argparse.Namespace, text: str, rank: int) -> None:
@@ -145,12 +130,12 @@ def _save(args: argparse.Namespace, text: str, rank: int) -> None:
         return
     path = launching.of_rank(args.output, rank)
     write_atomic(path, text, force=args.force)
-    launching.talk("record", f"wrote {path}")
+    launching.say_of("record", f"wrote {path}")
 
 
 def _show(args: argparse.Namespace, carried: Carried) -> None:
     if args.format == "json":
-        print_json({**carried.as_dict(), "plan": args.plan})
+        common.print_json({**carried.as_dict(), "plan": args.plan})
     else:
         gbits = args.report_gbits
-        output_of(args).table(carried.columns(gbits=gbits), carried.rows(gbits=gbits))
+        common.output_of(args).table(carried.columns(gbits=gbits), carried.rows(gbits=gbits))

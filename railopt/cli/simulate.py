@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from railopt.base.arrays import check_targets, kind_of
-from railopt.base.errors import InputError
 from railopt.base.units import (
     Quantity,
     duration,
@@ -27,8 +26,7 @@ from railopt.model.background import beside, both_plans
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
-from railopt.policies import KNOWN, plan
-from railopt.report.saving import save_figure
+from railopt.policies import plan
 from railopt.report.style import PAGE
 from railopt.report.timeline_figure import timeline_figure
 from railopt.sim import (
@@ -40,7 +38,7 @@ from railopt.sim import (
     simulate,
     simulate_replanned,
 )
-from railopt.sim.assumptions import ROCE_INCAST, SCALE_UP, STAGES
+from railopt.sim.assumptions import ROCE_INCAST, SCALE_UP
 from railopt.sim.balancers import balancer_named
 from railopt.sim.export import check_export, export_htsim
 from railopt.sim.perfetto import save_trace
@@ -72,10 +70,6 @@ def _is_trace(path: str | None) -> bool:
     return path is not None and Path(path).suffix.lower() == ".json"
 
 
-def _traffic(args: argparse.Namespace) -> str:
-    return "" if kind_of(args.what) == "plan" else "traffic: a saved plan may have stages"
-
-
 def _draws_nothing(args: argparse.Namespace) -> str:
     if args.balancer is None or balancer_named(args.balancer).seeded:
         return ""
@@ -87,7 +81,6 @@ IDLE = (
         f"policy chunk balancer {' '.join(common.FABRIC_FLAGS)}",
         beside=[common.plan_given("what")],
     ),
-    common.Idle("stages", beside=[_traffic]),
     common.Idle("background", beside=["balancer"]),
     common.Idle("replan export", beside=["background"]),
     common.Idle("replan", beside=["balancer"]),
@@ -95,8 +88,6 @@ IDLE = (
     common.Idle("replan", without=["fault"]),
     common.Idle("policy chunk scale_up", beside=["balancer"]),
     common.Idle("seed", beside=[_draws_nothing]),
-    common.Idle("force", without=["timeline", "export"]),
-    common.Idle("width title", without=["timeline"]),
     common.Idle("width title", beside=[_traced]),
     common.Idle("replan_after", without=["replan"]),
 )
@@ -107,12 +98,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", metavar="PLAN|TRAFFIC", help=f"a plan (.npz), or traffic: {common.TRAFFIC_HELP}"
     )
-    parser.add_argument(
-        "--policy", help=f"put the traffic's chunks on rails: {KNOWN} (default lpt)"
-    )
-    parser.add_argument(
-        "--chunk", metavar="SIZE", help="largest chunk for --policy, or 'flow' (default 1MiB)"
-    )
+    common.add_policy_argument(parser)
+    common.add_chunk_argument(parser)
     parser.add_argument(
         "--balancer",
         help="send directly from the own NIC to the target's NIC, paths chosen by: "
@@ -131,7 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--export", metavar="DIR", help="write the same run for htsim: run.cm and fabric.topo"
     )
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "timeline", "export")
 
 
 def _add_assumptions(parser: argparse.ArgumentParser) -> None:
@@ -144,31 +131,31 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--alpha",
         metavar="TIME",
-        default="0",
-        help="time for which each message holds its transmit NIC, e.g. 2us (default 0); a fault "
+        type=parse_time,
+        default="0s",
+        help="time for which each message holds its transmit NIC, e.g. 2us; a fault "
         "that slows the NIC stretches it",
     )
     model.add_argument(
         "--incast",
         metavar="LOSS",
+        type=parse_number,
+        default="0",
         help="receive time lost per sender beyond the first, e.g. "
         f"{float(ROCE_INCAST):g} (fitted to RoCE with PFC); default off",
     )
     model.add_argument(
-        "--stages",
-        choices=STAGES,
-        help="how the stages of a plan wait for each other (default barrier)",
-    )
-    model.add_argument(
         "--scale-up",
         choices=SCALE_UP,
+        default="pipelined",
         help="how bytes of a plan move between the GPUs of a node: while they cross the rails, "
-        "before and after them, or in no time (default pipelined)",
+        "before and after them, or in no time",
     )
     model.add_argument(
         "--fault",
         metavar="TIME:NODE:RAIL=FRACTION",
         action="append",
+        type=Fault.parse,
         default=[],
         help="from TIME on a NIC runs at a fraction of its rate; 0 is dead, 1 is healthy; may be "
         "repeated",
@@ -181,7 +168,9 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--replan-after",
         metavar="TIME",
-        help="time from a fault to the new plan, e.g. 50us (default 0)",
+        type=parse_time,
+        default="0s",
+        help="time from a fault to the new plan, e.g. 50us",
     )
     model.add_argument(
         "--exact", action="store_true", help="recompute rates after every completion"
@@ -204,18 +193,16 @@ def run(args: argparse.Namespace) -> int:
             args.export,
             faults=bool(args.fault),
             phases=assumed.scale_up == "before",
-            barriers=assumed.stages == "barrier",
             force=args.force,
         )
     timeline, replans = _simulated(args, what, fabric, assumed)
     if args.timeline:
         if traced:
             save_trace(timeline, args.timeline, force=args.force)
+            common.note(f"saved {args.timeline}")
         else:
             title = None if args.title is None else common.title_of(args)
-            figure = timeline_figure(timeline, title, width=width)
-            save_figure(figure, args.timeline, force=args.force)
-        common.note(f"wrote {args.timeline}")
+            common.save_drawing(args, "timeline", timeline_figure(timeline, title, width=width))
     found = {**about, **summary(timeline, what), **replans}
     if first := found.pop("first_chunks", 0):
         found["first_ps"], found["second_ps"] = (
@@ -230,7 +217,7 @@ def run(args: argparse.Namespace) -> int:
         _print(found, common.output_of(args))
     if args.export:  # last: htsim may not have what was simulated
         written = export_htsim(timeline, args.export, force=args.force)
-        common.note(f"wrote {', '.join(map(str, written))}")
+        common.note(f"saved {', '.join(map(str, written))}")
     if len(timeline.stuck):
         raise Stuck(timeline)
     return 0
@@ -240,34 +227,27 @@ def _simulated(
     args: argparse.Namespace, what: Plan | Traffic, fabric: Fabric, assumed: Assumptions
 ) -> tuple[Timeline, dict[str, Any]]:
     """The run, and with --replan the plans that took over."""
-    faults = [Fault.parse(text) for text in args.fault]
     if args.replan:
         assert isinstance(what, Plan)  # IDLE refuses --balancer
-        after_ps = parse_time(args.replan_after or "0")
         ran = simulate_replanned(
-            what, faults, assumptions=assumed, after_ps=after_ps, seed=args.seed
+            what, args.fault, assumptions=assumed, after_ps=args.replan_after, seed=args.seed
         )
         return ran.timeline, {"replans": [replan._asdict() for replan in ran.replans]}
     given: dict[str, Any] = {"seed": args.seed} if hashes(fabric) else {}
     if isinstance(what, Traffic):
         given = {"fabric": fabric, "balancer": args.balancer, "seed": args.seed}
-    timeline = simulate(what, **given, assumptions=assumed, faults=faults, partial=True)
+    timeline = simulate(what, **given, assumptions=assumed, faults=args.fault, partial=True)
     return timeline, {}
 
 
 def _assumptions(args: argparse.Namespace) -> Assumptions:
-    try:
-        incast = parse_number(args.incast or 0)
-    except InputError as error:
-        raise InputError(f"--incast {error}") from error
     return Assumptions(
         headers=args.packets,
         latency=args.packets,
-        alpha_ps=parse_time(args.alpha),
-        incast=incast,
+        alpha_ps=args.alpha,
+        incast=args.incast,
         exact=args.exact,
-        stages=args.stages or "barrier",
-        scale_up=args.scale_up or "pipelined",
+        scale_up=args.scale_up,
     )
 
 
@@ -275,8 +255,6 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
     """What runs, on which fabric, and how to call it."""
     if kind_of(args.what) == "plan":
         stored = Plan.read(args.what)
-        if stored.stage is None and args.stages:
-            common.refuse_idle("stages", f"with {args.what}, a plan without stages")
         if args.seed is not None and not hashes(stored.fabric):
             common.refuse_idle("seed", f"with {args.what}, a plan whose links are not hashed")
         named = {"plan": args.what, "policy": stored.policy}
@@ -284,21 +262,15 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
         if not isinstance(other, Plan):
             left = common.left_of(args, stored.fabric, other)
             return replace(stored, fabric=left), left, named
-        if other.fabric != stored.fabric:
-            raise InputError(
-                f"{args.what} and {args.background} were made for different fabrics, of which one "
-                "simulation can have one"
-            )
         return _both(stored, other, stored.fabric, named)
     fabric = common.fabric_from(args)
     if args.balancer:
         direct = common.traffic_from(args.what, fabric)
         return direct, fabric, {"traffic": args.what, "balancer": args.balancer}
-    policy, chunk = args.policy or "lpt", args.chunk or "1MiB"
     demand = common.demand_from(args.what, fabric)
-    about = {"traffic": args.what, "policy": policy, "chunk": chunk}
-    chunks, other = demand.chunks(chunk), common.background_of(args, fabric)
-    made_for = partial(plan, policy=policy, seed=args.seed)
+    about = {"traffic": args.what, "policy": args.policy, "chunk": args.chunk}
+    chunks, other = demand.chunks(args.chunk), common.background_of(args, fabric)
+    made_for = partial(plan, policy=args.policy, seed=args.seed)
     if isinstance(other, Plan):
         return _both(beside(fabric, other, chunks, made_for), other, fabric, about)
     left = common.left_of(args, fabric, other)
@@ -362,11 +334,7 @@ def _print(summary: dict[str, Any], out: common.Output) -> None:
                 f"{len(summary['stuck'])}: {' '.join(map(str, summary['stuck'][:20]))}",
             ]
         )
-    if out.form != "text":
-        out.table(["", "value"], rows, left=2)
-        return
-    for name, value in rows:
-        print(f"{name:<20}{value}")
+    out.table(["of the run", "value"], rows, left=2)
 
 
 def _replan_text(replan: dict[str, Any]) -> str:

@@ -7,16 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from railopt.base.errors import Infeasible
-from railopt.base.units import (
-    Quantity,
-    duration,
-    parse_integer,
-    parse_time,
-    percent,
-    quoted,
-    rate,
-    seconds,
-)
+from railopt.base.units import Quantity, duration, format_time, parse_integer, percent, quoted, rate
 from railopt.base.units import size as bytes_cell
 from railopt.cli import common
 from railopt.cli.progress import stage
@@ -54,54 +45,56 @@ LISTS = {
     "spares": ("0", "NICs per node that carry nothing until one is dead"),
     "scaleup": ("450GB/s", "rates of a GPU's scale-up port"),
 }
-IDLE = (
-    common.Idle(" ".join(LISTS), beside=["candidates"]),
-    common.Idle("force width title", without=["figure"]),
-)
+IDLE = (common.Idle(" ".join(LISTS), beside=["candidates"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from railopt.answers.size import PLANNED
-    from railopt.policies import KNOWN
 
     parser.add_argument(
         "traffic", metavar="TRAFFIC", nargs="+", help=f"added up; each: {common.BYTES_HELP}"
     )
-    parser.add_argument("--nodes", type=common.positive, default=8, help="nodes (default 8)")
-    parser.add_argument("--gpus", type=common.positive, default=8, help="GPUs per node (default 8)")
+    parser.add_argument("--nodes", type=common.positive, default=8, help="nodes")
+    parser.add_argument("--gpus", type=common.positive, default=8, help="GPUs per node")
     parser.add_argument(
         "--candidates", metavar="FILE.toml", help="candidates (see below), instead of lists"
     )
     for name, (usual, text) in LISTS.items():
-        parser.add_argument(f"--{name}", metavar="A,B", help=f"{text} (default {usual})")
+        parser.add_argument(
+            f"--{name}", metavar="A,B", type=common.listed, default=usual, help=text
+        )
+    common.add_policies_argument(parser, PLANNED)
+    common.add_chunk_argument(parser)
     parser.add_argument(
-        "--policy", help=f"policies to plan with: {KNOWN} (default {','.join(PLANNED)})"
+        "--cases", type=common.positive, default=16, help="draws of dead NICs, each"
     )
-    parser.add_argument("--chunk", default="1MiB", help="largest chunk (default 1MiB)")
+    parser.add_argument("--seed", type=common.natural, default=0, help="random seed")
     parser.add_argument(
-        "--cases", type=common.positive, default=16, help="draws of dead NICs, each (default 16)"
+        "--experts",
+        metavar="TIME",
+        type=common.exact_s,
+        default="0s",
+        help="compute per dispatch that an exchange hides behind",
     )
-    parser.add_argument("--seed", type=common.seed, default=0, help="random seed (default 0)")
     parser.add_argument(
-        "--experts", metavar="TIME", help="compute per dispatch that an exchange hides behind"
+        "--within", metavar="TIME", type=common.exact_s, help="time that the workload may take"
     )
-    parser.add_argument("--within", metavar="TIME", help="time that the workload may take")
     common.add_figure_arguments(parser, "draw it")
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "figure")
 
 
 def run(args: argparse.Namespace) -> int:
     """One row per candidate; the exit code."""
-    from railopt.answers.size import PLANNED, SizeQuestion, size
+    from railopt.answers.size import SizeQuestion, size
 
     width = common.figure_width(args, "figure")
     question = SizeQuestion(
-        policies=tuple(common.listed(args.policy, "--policy") or PLANNED),
+        policies=tuple(args.policy),
         chunk=args.chunk,
         cases=args.cases,
         seed=args.seed,
-        experts=Fraction(0) if args.experts is None else seconds(parse_time(args.experts)),
-        within=None if args.within is None else seconds(parse_time(args.within)),
+        experts=args.experts,
+        within=args.within,
     )
     candidates = _candidates(args)
     fabric = Fabric.uniform(args.nodes, args.gpus)
@@ -121,8 +114,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if all(one.verdict == "too slow" for one in found):
         common.note(
-            f"no candidate carries it within {args.within} in chunks of {args.chunk}, whatever the "
-            "policy"
+            f"no candidate carries it within {format_time(args.within)} in chunks of "
+            f"{args.chunk}, whatever the policy"
         )
         return Infeasible.exit_code
     if args.figure:
@@ -138,11 +131,9 @@ def _candidates(args: argparse.Namespace) -> list[Candidate]:
 
     if args.candidates is not None:
         return candidates_from(args.candidates)
-    lists: dict[str, list[Any]] = {}
-    for name, (usual, _) in LISTS.items():
-        lists[name] = common.listed(getattr(args, name), f"--{name}") or [usual]
-        if name in ("rails", "planes", "spares"):
-            lists[name] = [parse_integer(text, name) for text in lists[name]]
+    lists: dict[str, list[Any]] = {name: getattr(args, name) for name in LISTS}
+    for name in ("rails", "planes", "spares"):
+        lists[name] = [parse_integer(text, name) for text in lists[name]]
     return crossed(**lists)
 
 

@@ -8,13 +8,13 @@ from functools import partial
 
 from railopt.base.arrays import check_suffix, check_targets, kind_of
 from railopt.base.errors import BackendError, NotProved
-from railopt.base.units import Quantity, duration, parse_time, percent, seconds, size
+from railopt.base.units import Quantity, duration, percent, size
 from railopt.cli import common
 from railopt.cli.progress import show, stage
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.solver.outcome import Outcome
+from railopt.solver.coupled.race import Outcome
 from railopt.solver.program.backends import BACKENDS
 
 EPILOG = """examples:
@@ -36,7 +36,6 @@ IDLE = (
         "backend limit seed format", beside=["write_model"], without=["output", "certificate"]
     ),
     common.Idle("seed", beside=["backend!=native"]),
-    common.Idle("force", without=["output", "certificate", "write_model"]),
 )
 
 
@@ -46,13 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TRAFFIC|PLAN",
         help=f"{common.TRAFFIC_HELP}; or a plan, whose chunks are taken",
     )
+    common.add_chunk_argument(parser)
     parser.add_argument(
-        "--chunk", help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)'
+        "--backend", default="native", help=f"solver: native, {', '.join(BACKENDS)}"
     )
-    parser.add_argument("--backend", help=f"solver: native (default), {', '.join(BACKENDS)}")
-    parser.add_argument("--limit", help="time limit, e.g. 500ms, 10s, 2min (default 10s)")
     parser.add_argument(
-        "--seed", type=common.seed, help="random seed of the native search (default 0)"
+        "--limit", type=common.time_s, default="10s", help="time limit, e.g. 500ms, 10s, 2min"
+    )
+    parser.add_argument(
+        "--seed", type=common.natural, default=0, help="random seed of the native search"
     )
     parser.add_argument(
         "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
@@ -69,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "given too",
     )
     common.add_background_argument(parser, plans="")
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "output", "certificate", "write_model")
     common.add_fabric_arguments(parser)
 
 
@@ -79,23 +80,22 @@ def run(args: argparse.Namespace) -> int:
     from railopt.solver.program.files import write_model
 
     check_suffix(args.output, "plan")
-    limit_s, backend = float(seconds(parse_time(args.limit or "10s"))), args.backend or "native"
     fabric, left, chunks = _problem(args)
     check_targets(args.output, args.certificate, args.write_model, force=args.force)
     if args.write_model:
         write_model(left, chunks, args.write_model, force=args.force)
-        common.note(f"wrote {args.write_model}")
+        common.note(f"saved {args.write_model}")
         if not (args.output or args.certificate):
             return 0
-    report = partial(show, backend)
-    outcome = solve(left, chunks, limit_s, backend, seed=args.seed or 0, report=report)
+    report = partial(show, args.backend)
+    outcome = solve(left, chunks, args.limit, args.backend, seed=args.seed, report=report)
     for text in outcome.notes:
         common.note(f"railopt: {text}")
     _print(outcome, chunks, args)
     _save(outcome, fabric, args)
     if outcome.interrupted:
         return 130
-    if backend != "native" and outcome.notes:
+    if args.backend != "native" and outcome.notes:
         return BackendError.exit_code
     return 0 if outcome.optimal else NotProved.exit_code
 
@@ -103,8 +103,7 @@ def run(args: argparse.Namespace) -> int:
 def _save(outcome: Outcome, fabric: Fabric, args: argparse.Namespace) -> None:
     if args.output:
         # as of railopt plan: simulate takes the background off the whole fabric
-        replace(outcome.plan, fabric=fabric).save(args.output, force=args.force)
-        common.note(f"saved {args.output}")
+        common.save(args, "output", replace(outcome.plan, fabric=fabric))
     if args.certificate:
         for path in outcome.save_certificate(args.certificate, force=args.force):
             common.note(f"saved {path}")
@@ -113,7 +112,7 @@ def _save(outcome: Outcome, fabric: Fabric, args: argparse.Namespace) -> None:
 def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
     """What was found, printed first, so that a failed write loses nothing."""
     if args.format == "json":
-        more = {"backend": args.backend or "native", "output": args.output}
+        more = {"backend": args.backend, "output": args.output}
         common.print_json({**outcome.as_dict(), **more})
     else:
         common.output_of(args).table(
@@ -145,4 +144,4 @@ def _problem(args: argparse.Namespace) -> tuple[Fabric, Fabric, Chunks]:
     stage("traffic")
     demand = common.demand_from(args.traffic, fabric)
     left = common.left_of(args, fabric, common.background_of(args, fabric))
-    return fabric, left, demand.chunks(args.chunk or "1MiB")
+    return fabric, left, demand.chunks(args.chunk)

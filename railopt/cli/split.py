@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from fractions import Fraction
 from typing import Any
 
 from railopt.base.arrays import check_targets
 from railopt.base.errors import InputError, printable
-from railopt.base.units import Quantity, parse_bytes, parse_number, parse_time, seconds, size
+from railopt.base.units import Quantity, parse_bytes, parse_number, size
 from railopt.cli import common
 from railopt.cli.progress import stage
 
@@ -27,17 +28,14 @@ beat.  TRACE is a trace file as for place, or generated: routing, megatron, maxv
 IDLE = (
     common.Idle("link degrade", beside=[lambda args: "a split: no byte crosses a link"]),
     common.Idle("slack", beside=["solver=exact"]),
-    common.Idle("force", without=["certificate"]),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from railopt.moe.micro.solve import SOLVERS
-
     parser.add_argument("trace", metavar="TRACE", help="routing trace, or generated routing")
     parser.add_argument(
         "--spare",
-        type=common.integer,
+        type=common.natural,
         required=True,
         help="slots on every GPU that take a copy each",
     )
@@ -55,27 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--within", choices=("node",), help="make copies only on nodes that hold the expert already"
     )
+    _add_solver(parser)
     parser.add_argument(
-        "--solver",
-        default="auto",
-        choices=SOLVERS,
-        help="greedy: microseconds; flow: good copies, the best split over them; exact: the best "
-        "copies, for small cases; auto (default): exact where GPUs x experts are at most 256 and "
-        "no slack is given, else flow",
-    )
-    parser.add_argument(
-        "--slack",
-        metavar="SHARE",
-        help="what the fullest GPU may lie above the least possible, e.g. 0.01: fewer copies",
-    )
-    parser.add_argument(
-        "--limit",
-        metavar="SECONDS",
-        help="time per micro-batch (default: 10 for exact, none for the others); exit code 2 if "
-        "an optimum stays unknown with exact",
-    )
-    parser.add_argument(
-        "--expert", metavar="BYTES", help="an expert's weights, e.g. 44MiB: counts what copies send"
+        "--expert",
+        metavar="BYTES",
+        type=parse_bytes,
+        help="an expert's weights, e.g. 44MiB: counts what copies send",
     )
     parser.add_argument(
         "--iteration", type=common.integer, help="one recorded iteration (default: all)"
@@ -88,8 +71,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the certificate of the micro-batch, for railopt check; needs --iteration and "
         "--layer where there are several",
     )
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "certificate")
     common.add_fabric_arguments(parser, nic_per_gpu=True)
+
+
+def _add_solver(parser: argparse.ArgumentParser) -> None:
+    from railopt.moe.micro.solve import SOLVERS
+
+    parser.add_argument(
+        "--solver",
+        default="auto",
+        choices=SOLVERS,
+        help="greedy: microseconds; flow: good copies, the best split over them; exact: the best "
+        "copies, for small cases; auto: exact where GPUs x experts are at most 256 and "
+        "no slack is given, else flow",
+    )
+    parser.add_argument(
+        "--slack",
+        metavar="SHARE",
+        type=_slack,
+        default=0,
+        help="what the fullest GPU may lie above the least possible, e.g. 0.01: fewer copies",
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="SECONDS",
+        type=common.time_s,
+        help="time per micro-batch (default: 10 for exact, none for the others); exit code 2 if "
+        "an optimum stays unknown with exact",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -97,14 +107,13 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.micro.batches import SplitOptions, batches, summary
     from railopt.moe.placement.files import read_location
     from railopt.moe.placement.placement import Placement
-    from railopt.moe.routing.sources import trace_from
 
-    choice = _choice(args)
+    check_targets(args.certificate, force=args.force)
+    within = args.within == "node"
+    choice = SplitOptions(args.spare, args.solver, within, args.slack, args.limit)
     fabric = common.fabric_from(args)
     nodes, gpus = fabric.nodes, fabric.gpus
-    trace = trace_from(
-        args.trace, ranks=nodes * gpus, top_k=args.top_k, routed_experts=args.routed_experts
-    )
+    trace = common.trace_of(args, args.trace, fabric)
     several = (args.iteration is None and len(trace.iterations) > 1) or (
         args.layer is None and len(trace.layers) > 1
     )
@@ -116,11 +125,11 @@ def run(args: argparse.Namespace) -> int:
         placement = Placement.contiguous(len(trace.layers), trace.experts, nodes, gpus)
     which = {"iteration": args.iteration, "layer": args.layer}
     done = list(batches(trace, placement, choice, **which, tick=stage))
-    rows, rule = summary(done), []
+    rows, rule = summary(done, args.expert), []
     if args.moonep:
         most = int(placement.holds.sum(axis=2).max())
-        slots = SplitOptions(most, "greedy", expert_bytes=choice.expert_bytes)
-        rule = summary(list(batches(trace, placement, slots, **which)))
+        slots = SplitOptions(most, "greedy")
+        rule = summary(list(batches(trace, placement, slots, **which)), args.expert)
     if args.format == "json":
         one = {"batch": done[0].answer.as_dict()} if len(done) == 1 else {}
         beside = {"moonep": rule} if rule else {}
@@ -130,8 +139,7 @@ def run(args: argparse.Namespace) -> int:
         _print(args, rows, rule)
     if args.certificate:
         stage("checking the certificate")
-        done[0].answer.save(args.certificate, force=args.force)
-        common.note(f"saved {args.certificate}: railopt check {args.certificate}")
+        common.save(args, "certificate", done[0].answer)
     missed = any(b.answer.solver == "exact" and not b.answer.bracket.optimum_known for b in done)
     return 2 if missed else 0
 
@@ -145,28 +153,12 @@ def _print(args: argparse.Namespace, rows: list[Any], rule: list[Any]) -> None:
     common.output_of(args).table(columns, cells, more=("copied",))
 
 
-def _choice(args: argparse.Namespace) -> Any:
-    """The options as the library has them."""
-    from railopt.moe.micro.batches import SplitOptions
-
-    check_targets(args.certificate, force=args.force)
-    if args.spare < 0:
-        raise InputError(f"--spare {args.spare}: expected at least 0")
-    slack = parse_number("0" if args.slack is None else args.slack, "slack")
-    if not 0 <= slack <= 1:
-        raise InputError(f"--slack {printable(args.slack)}: expected a share from 0 to 1")
-    if 0 < 1024 * slack < 1:
-        raise InputError(
-            f"--slack {printable(args.slack)}: expected 0 or at least 1/1024, the least that counts"
-        )
-    return SplitOptions(
-        args.spare,
-        args.solver,
-        args.within == "node",
-        int(slack * 1024),
-        None if args.limit is None else float(seconds(parse_time(args.limit))),
-        None if args.expert is None else parse_bytes(args.expert),
-    )
+def _slack(text: str) -> int:
+    """A `type`: a share in 1/1024."""
+    slack = parse_number(text, "share")
+    if not (slack == 0 or Fraction(1, 1024) <= slack <= 1):
+        raise InputError(f"{printable(text)}: expected 0, or a share from 1/1024 to 1")
+    return int(slack * 1024)
 
 
 def _cells(row: dict[str, Any], sent: bool, rule: str = "") -> list[str]:

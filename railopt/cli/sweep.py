@@ -9,7 +9,8 @@ import os
 
 from railopt.base.errors import InputError, printable
 from railopt.base.units import quoted
-from railopt.cli.common import Idle, note, print_json
+from railopt.cli.common import Idle, note, positive, print_json
+from railopt.cli.progress import stage
 from railopt.sweep import client, spec
 from railopt.sweep.results import good_keys
 
@@ -21,7 +22,7 @@ A second run skips what is finished and tries again what failed; Ctrl-C stops cl
 example:
   railopt sweep spec.toml -o results
   railopt sweep spec.toml -o results --cluster tcp://head:8786
-  railopt sweep spec.toml -o results --shard 3/16        # without a scheduler: part 3 of 16
+  railopt sweep spec.toml -o results --shard 3/16        # part 3 of 16
 
 a spec:
   limit = "1s"
@@ -41,21 +42,23 @@ IDLE = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spec", metavar="SPEC.toml", help="the grid, further instances, and limits")
-    parser.add_argument(
-        "-o", "--output", default="results", metavar="DIR", help="results folder (default results)"
-    )
+    parser.add_argument("-o", "--output", default="results", metavar="DIR", help="results folder")
     parser.add_argument(
         "--cluster",
         metavar="ADDRESS|FILE",
         help="a Dask scheduler: tcp://host:port, or a scheduler file",
     )
     parser.add_argument(
-        "--shard", metavar="I/N", help="run part I of N (from 0) on this machine, without Dask"
+        "--shard",
+        metavar="I/N",
+        type=_shard,
+        default="0/1",
+        help="run part I of N alone, the first is 0",
     )
     parser.add_argument(
         "--workers",
-        type=int,
-        help="workers on this machine, with --shard too (default: cores / threads of the spec)",
+        type=positive,
+        help="instances at a time on this machine (default: cores / threads of the spec)",
     )
     parser.add_argument(
         "--dry-run",
@@ -76,10 +79,13 @@ def run(args: argparse.Namespace) -> int:
         left = len({point.key for point in sweep.instances} - good_keys(args.output))
         print_json({"instances": len(sweep.instances), "left": left})
         return 0
-    if args.workers is not None and args.workers < 1:
-        raise InputError(f"--workers {args.workers}: expected at least 1")
     summary = client.run(
-        sweep, args.output, cluster=args.cluster, shard=_shard(args.shard), workers=args.workers
+        sweep,
+        args.output,
+        cluster=args.cluster,
+        shard=args.shard,
+        workers=args.workers,
+        tell=stage,
     )
     if args.json:
         print_json(summary._asdict())
@@ -98,11 +104,9 @@ def run(args: argparse.Namespace) -> int:
     return 130 if summary.interrupted else 2 if summary.failed else 0
 
 
-def _shard(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
+def _shard(text: str) -> tuple[int, int]:
     try:
         part, parts = map(int, text.split("/"))
     except ValueError:
-        raise InputError(f"--shard {text!r}: expected I/N, e.g. 0/4") from None
+        raise InputError(f"{text!r}: expected I/N, e.g. 0/4") from None
     return part, parts

@@ -31,64 +31,56 @@ after it.
 turns, and a token is sent once for each of its experts: whoever overlaps the two, or sends a token
 once per node, may take less."""
 
-IDLE = (
-    common.Idle("width title", without=["figure"]),
-    common.Idle("force", without=["figure", "certificate"]),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from railopt.moe.weigh import MECHANISMS, MOST_STEPS
-    from railopt.policies import KNOWN
 
     parser.add_argument("trace", metavar="TRACE", help="routing trace, or generated routing")
     parser.add_argument(
-        "--order", help=f"mechanisms, in the order to add them (default {','.join(MECHANISMS)})"
+        "--order",
+        type=common.listed,
+        help=f"mechanisms, in the order to add them: {', '.join(MECHANISMS)} (default: all)",
     )
     parser.add_argument(
         "--each-alone",
         action="store_true",
         help="each mechanism by itself; their gains overlap and do not add up",
     )
+    common.add_policy_argument(parser, "even-excess")
     parser.add_argument(
-        "--policy",
-        default="even-excess",
-        help=f"policy of the rails, one of {KNOWN} (default even-excess)",
-    )
-    parser.add_argument(
-        "--spare", type=common.integer, default=1, help="slots for copies on every GPU (default 1)"
+        "--spare", type=common.integer, default=1, help="slots for copies on every GPU"
     )
     parser.add_argument(
         "--steps",
         type=common.positive,
         default=MOST_STEPS,
-        help=f"held-out steps to simulate, at most (default {MOST_STEPS})",
+        help="held-out steps to simulate, at most",
     )
     parser.add_argument(
-        "--held-out", type=common.integer, help="last steps that no plan sees (default a quarter)"
+        "--held-out",
+        type=common.integer,
+        help="how many last steps are held out from planning (default a quarter)",
     )
     parser.add_argument("--model", help="a model whose dimensions count, e.g. deepseek-v2-lite")
-    parser.add_argument("--top-k", type=common.positive, help="experts per token, for .pt and .npy")
-    common.add_merge_ranks(parser)
+    common.add_trace_arguments(parser)
     parser.add_argument(
         "--certificate",
         metavar="DIR",
         help="save all bounds, one per kind, step, layer and direction, for check",
     )
     common.add_figure_arguments(parser, "draw it")
-    common.add_output_arguments(parser)
+    common.add_output_arguments(parser, "figure", "certificate")
     common.add_fabric_arguments(parser, nic_per_gpu=True)
 
 
 def run(args: argparse.Namespace) -> int:
     """Weigh, print, draw; the exit code."""
-    from railopt.moe.routing.sources import trace_from
     from railopt.moe.weigh import MECHANISMS, WeighQuestion, weigh
 
     width = common.figure_width(args, "figure")
     common.check_folder(args.certificate, force=args.force)
     question = WeighQuestion(
-        order=common.listed(args.order, "--order") or None,
+        order=args.order,
         each_alone=args.each_alone,
         policy=args.policy,
         spare=args.spare,
@@ -97,10 +89,7 @@ def run(args: argparse.Namespace) -> int:
         model=args.model,
     )
     fabric = common.fabric_from(args)
-    ranks = fabric.nodes * fabric.gpus
-    trace = trace_from(args.trace, ranks=ranks, top_k=args.top_k)
-    trace = trace.merged(ranks) if args.merge_ranks else trace
-    found = weigh(trace, fabric, question, tell=stage)
+    found = weigh(common.trace_of(args, args.trace, fabric), fabric, question, tell=stage)
     if not args.order and len(found.rows) <= len(MECHANISMS):
         common.note("stages are left out: schedules need as many NICs for each GPU, near it")
     if args.format == "json":

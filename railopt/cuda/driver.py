@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ import numpy as np
 from railopt.base.arrays import Array
 from railopt.base.errors import BackendError
 from railopt.base.extras import remedy
-
-__all__ = ["KERNELS", "Arguments", "DeviceArray", "Gpu", "Kernel", "packed"]
 
 KERNELS = Path(__file__).parent / "kernels"
 _CUBINS: dict[tuple[Any, ...], bytes] = {}  # of a process, whose GPU does not change
@@ -161,7 +158,8 @@ class Gpu:
             )
         )
         try:
-            _right(nvrtc.nvrtcCompileProgram(program, len(options), _bytes(options)))
+            encoded = [option.encode() for option in options]
+            _right(nvrtc.nvrtcCompileProgram(program, len(options), encoded))
         except BackendError as error:
             log = b" " * _right(nvrtc.nvrtcGetProgramLogSize(program))
             _right(nvrtc.nvrtcGetProgramLog(program, log))
@@ -173,10 +171,6 @@ class Gpu:
 
 
 _REMEDY = f"{remedy('cuda')}, and install NVIDIA's driver"
-
-
-def _bytes(options: Sequence[str]) -> list[bytes]:
-    return [option.encode() for option in options]
 
 
 def _right(answer: tuple[Any, ...]) -> Any:

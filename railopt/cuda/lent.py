@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 from railopt.base import dlpack
 from railopt.base.errors import InputError
 
-__all__ = ["address_of", "current_stream"]
-
 _TYPES = {(0, 64, 1): "<i8", (0, 32, 1): "<i4", (1, 64, 1): "<u8", (2, 32, 1): "<f4"}
 
 
-class Lent(NamedTuple):
-    """An array elsewhere.  strides: bytes, or None where it has C order."""
-
-    address: int
-    typestr: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...] | None
+# an array elsewhere: address, type, shape, and strides in bytes or None where it has C order
+_Lent = tuple[int, str, tuple[int, ...], tuple[int, ...] | None]
 
 
 def address_of(counts: Any, shapes: tuple[tuple[int, ...], ...], stream: int) -> int:
@@ -33,26 +26,26 @@ def address_of(counts: Any, shapes: tuple[tuple[int, ...], ...], stream: int) ->
             f"counts are a {type(counts).__name__}, which is not on a GPU: expected an int64 array "
             f"with __cuda_array_interface__ or __dlpack__ (torch, CuPy, numba, JAX)"
         )
-    if lent.typestr != "<i8" or lent.shape not in shapes:
+    address, typestr, shape, strides = lent
+    if typestr != "<i8" or shape not in shapes:
         raise InputError(
-            f"counts are {lent.typestr} {lent.shape}, expected int64 (<i8) "
-            f"{' or '.join(map(str, shapes))}"
+            f"counts are {typestr} {shape}, expected int64 (<i8) {' or '.join(map(str, shapes))}"
         )
-    if lent.strides is not None and not dlpack.contiguous(lent.shape, lent.strides, 8):
-        raise InputError(f"counts have strides {lent.strides}: make them contiguous")
-    return lent.address
+    if strides is not None and not dlpack.contiguous(shape, strides, 8):
+        raise InputError(f"counts have strides {strides}: make them contiguous")
+    return address
 
 
-def _by_interface(counts: Any) -> Lent | None:
+def _by_interface(counts: Any) -> _Lent | None:
     found = getattr(counts, "__cuda_array_interface__", None)
     if found is None:
         return None
     strides = found.get("strides")
     strides = None if strides is None else tuple(strides)
-    return Lent(int(found["data"][0]), str(found["typestr"]), tuple(found["shape"]), strides)
+    return int(found["data"][0]), str(found["typestr"]), tuple(found["shape"]), strides
 
 
-def _by_dlpack(counts: Any, stream: int) -> Lent | None:
+def _by_dlpack(counts: Any, stream: int) -> _Lent | None:
     """None where the array is not on a GPU, or has no DLPack."""
     where = getattr(counts, "__dlpack_device__", None)
     if where is None or where()[0] != dlpack.CUDA:
@@ -61,7 +54,7 @@ def _by_dlpack(counts: Any, stream: int) -> Lent | None:
     tensor = dlpack.read(counts, stream=stream or 1)
     item = (tensor.code, tensor.bits, tensor.lanes)
     typestr = _TYPES.get(item, f"DLPack items {item} (code, bits, lanes)")
-    return Lent(tensor.address, typestr, tensor.shape, tensor.strides)
+    return tensor.address, typestr, tensor.shape, tensor.strides
 
 
 def current_stream(counts: Any) -> int:

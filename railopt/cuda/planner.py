@@ -13,7 +13,7 @@ import numpy as np
 from railopt.base.arrays import Array, whole_number
 from railopt.base.errors import InputError, did_you_mean, printable
 from railopt.base.units import parse_bytes
-from railopt.cuda.driver import Arguments, DeviceArray, Gpu
+from railopt.cuda.driver import Arguments, DeviceArray, Gpu, packed
 from railopt.cuda.lent import address_of, current_stream
 from railopt.model.fabric import Fabric
 from railopt.policies.common import rail_turns
@@ -21,8 +21,6 @@ from railopt.policies.excess import DEBT, EvenSenders
 from railopt.policies.fixed import own_rails
 from railopt.policies.longest_first import PAIR_WEIGHT, Senders
 from railopt.policies.planner import MAX_CAP
-
-__all__ = ["POLICIES", "DevicePlan", "GpuPlanner", "unplanned"]
 
 POLICIES = ("rotate", "even-excess", "lpt", "lpt-local", "own-nic")
 _MAX_RAILS = 32  # lanes of a warp
@@ -32,15 +30,6 @@ _MAX_TIME = 1 << 61  # bytes times what a byte costs
 
 # what `status` says of a node (kernels/cut.cuh)
 _CAPACITY, _NEGATIVE, _UNJOINED = 1, 2, 3
-
-
-class _Made(ctypes.Structure):
-    """Where a kernel writes: `DevicePlan`, and a status [S]."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_void_p)
-        for name in ("src_gpu", "dst_gpu", "offset", "size", "rail", "count", "status")
-    )
 
 
 class _Given(ctypes.Structure):
@@ -133,7 +122,7 @@ class GpuPlanner:
         self._wide = DeviceArray(gpu, (senders, most, 2), np.int64)  # WIDE of cut.cuh
         self._ones = gpu.array(np.ones(senders, np.int64))
         self._given = _Given(0, self._joined.pointer, self._wide.pointer, self._ones.pointer, first)
-        made = _Made(*(array.pointer for array in (*columns, *ends)))
+        made = packed("p" * 7, *(array.pointer for array in (*columns, *ends)))
         self._tables = [gpu.array(table) for table in tables]
         pointers = [table.pointer for table in self._tables]
         more = [(ctypes.c_void_p * len(pointers))(*pointers)] if pointers else []

@@ -15,8 +15,6 @@ from railopt.cuda.driver import Arguments, Gpu, packed
 from railopt.cuda.planner import GpuPlanner
 from railopt.model.fabric import Fabric
 
-__all__ = ["ChoiceEntries", "ClassList", "PieceTable", "RouteKernels", "TableOffsets"]
-
 _THREADS, _BLOCKS = 512, 16
 
 
@@ -82,20 +80,22 @@ class ChoiceEntries(NamedTuple):
 
 
 class ClassList(NamedTuple):
-    """Where list.cu writes, and what it reads beside entries; 0 for what is not wanted."""
+    """`Listed` of list.cu: where it writes, and what it reads beside entries; 0 for what is not
+    wanted.
+    """
 
-    list: int
-    limit: int
-    inverse: int = 0
-    width: int = 0
-    by_choice: int = 0
     order: int = 0
     base: int = 0
+    limit: int = 0
+    list: int = 0
+    inverse: int = 0
+    by_choice: int = 0
     counts: int = 0
-    counts_step: int = 1
     seen: int = 0
     dropped: int = 0
     status: int = 0
+    width: int = 0
+    counts_step: int = 1
     experts: int = 0
     in_place: int = 0
 
@@ -169,25 +169,8 @@ class RouteKernels:
     ) -> None:
         """Entries by class; `every` choice or each class once."""
         kernel = self._once("list", ALL_CHOICES=int(every))
-        given = packed("pqiiiii", *entries)
-        out = packed(
-            "ppqpppppppiiii",
-            to.order,
-            to.base,
-            to.limit,
-            to.list,
-            to.inverse,
-            to.by_choice,
-            to.counts,
-            to.seen,
-            to.dropped,
-            to.status,
-            to.width,
-            to.counts_step,
-            to.experts,
-            to.in_place,
-        )
-        self._launch(kernel, entries.classes, stream, given, out)
+        given = packed("pqiiiii", *entries), packed("ppqpppppppiiii", *to)
+        self._launch(kernel, entries.classes, stream, *given)
 
     def stage(
         self, entries: ChoiceEntries, slots: int, values: tuple[int, ...], stream: int

@@ -30,7 +30,8 @@ import numpy as np
 
 from railopt.base.arrays import Array, Floats, Ints, by_key, total
 from railopt.base.errors import Infeasible
-from railopt.base.kernels import kernel
+from railopt.base.kernels import added_up, kernel
+from railopt.base.units import exact
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import SIDES
@@ -38,6 +39,7 @@ from railopt.model.traffic import Traffic
 
 Witness = dict[str, Any]
 PROMISING = 2  # counts of jobs that are looked at exactly
+SURELY = 1 - 1e-9  # times a float: less than its exact value, whatever was rounded
 ALL_DEAD = "traffic at a node whose NICs are all dead: no time is enough"
 
 
@@ -169,22 +171,17 @@ def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
     m rails.  So all are busy until then but for p bytes each, and T times their speeds is at most
     all bytes and m - 1 times p.
     """
-    best, largest = Bound(Fraction(0), 0, "send", {"kind": "average"}), dict[str, Ints]()
-    grouped: dict[str, list[Ints]] = {}
-    for side, node, live, mean in _by_load(fabric, chunks):
-        beyond = Fraction(len(live) - 1, sum(live))  # seconds of a byte on all rails but one
-        if mean + beyond * chunks.largest <= best.value:
+    best, grouped = Bound(Fraction(0), 0, "send", {"kind": "average"}), dict[str, list[Ints]]()
+    for _, attained_s, side, node, _ in by_load(fabric, chunks):
+        if attained_s < SURELY * float(best.value):
             continue
-        if best.value:  # the largest chunk of each node: few problems come to ask for it
-            largest = largest or {side: _largest(fabric, chunks, side) for side in SIDES}
-            if mean + beyond * int(largest[side][node]) <= best.value:
-                continue
+        if best.value:  # few problems come to ask for more than the first
             if side not in grouped:
                 grouped[side] = _by_node(chunks, side)
             sizes = np.sort(grouped[side][node])[::-1]
         else:
             sizes = node_sizes(chunks, side, node)
-        value, witness = local_bound(sizes, live)
+        value, witness = local_bound(sizes, fabric.rates(side)[node].tolist())
         if value > best.value:
             best = Bound(value, node, side, witness)
     return best
@@ -212,7 +209,7 @@ class LeafCut:
 
     def as_dict(self) -> Witness:
         """JSON values; the bound in seconds as "p/q"."""
-        return {**asdict(self), "bound": str(self.value)}
+        return exact({**asdict(self), "bound": self.value})
 
 
 def uplink_bound(fabric: Fabric, what: Chunks | Traffic) -> LeafCut | None:
@@ -259,25 +256,22 @@ def _by_node(chunks: Chunks, side: str) -> list[Ints]:
     return np.split(chunks.size[by_key(ends)], until[:-1])
 
 
-def _largest(fabric: Fabric, chunks: Chunks, side: str) -> Ints:
-    """int64 [nodes]: bytes of the largest chunk that each sends or receives."""
-    largest = np.zeros(fabric.nodes, np.int64)
-    np.maximum.at(largest, _ends(chunks, side), chunks.size)
-    return largest
-
-
-def _by_load(fabric: Fabric, chunks: Chunks) -> list[tuple[str, int, list[int], Fraction]]:
-    """(side, node, rates of its living rails, seconds of its bytes on all of them), the most loaded
-    first.
+def by_load(fabric: Fabric, chunks: Chunks) -> list[tuple[float, float, str, int, int]]:
+    """(seconds of its bytes on all its living rails, seconds that list scheduling attains at most,
+    side, node, bytes), the most loaded first; the seconds are rounded.
     """
-    found = []
-    sides = zip(SIDES, (chunks.src, chunks.dst), (fabric.tx, fabric.rx), strict=True)
-    for side, ends, rates in sides:
-        loads = np.zeros(fabric.nodes, np.int64)
-        np.add.at(loads, ends, chunks.size)
-        for node in np.flatnonzero(loads).tolist():
-            live = list(filter(None, rates[node].tolist()))
-            if not live:
-                raise Infeasible(ALL_DEAD)
-            found.append((side, node, live, Fraction(int(loads[node]), sum(live))))
-    return sorted(found, key=itemgetter(3), reverse=True)
+    found = list[tuple[float, float, str, int, int]]()
+    for side, ends in zip(SIDES, (chunks.src, chunks.dst), strict=True):
+        loads, rates = added_up(ends, chunks.size, fabric.nodes), fabric.rates(side)
+        live = np.count_nonzero(rates, axis=1)
+        if loads[live == 0].any():
+            raise Infeasible(ALL_DEAD)
+        node = np.flatnonzero(loads)
+        speed = rates[node].sum(axis=1, dtype=np.float64)
+        mean = loads[node] / speed
+        attained = mean + (live[node] - 1) * chunks.largest / speed
+        columns = (mean.tolist(), attained.tolist(), node.tolist(), loads[node].tolist())
+        found += [
+            (mean_s, most_s, side, *rest) for mean_s, most_s, *rest in zip(*columns, strict=True)
+        ]
+    return sorted(found, key=itemgetter(0), reverse=True)

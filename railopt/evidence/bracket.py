@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from railopt.base.errors import InputError
+from railopt.base.units import exact
 
 
 class Status(StrEnum):
@@ -74,15 +75,9 @@ class Bracket:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: exact numbers as "p/q"; the status under the key "optimum"."""
-        certified = self.certified_bound
-        return {
-            "value": None if self.value is None else str(self.value),
-            "bound": str(self.bound),
-            "certified_bound": None if certified is None else str(certified),
-            "gap": str(self.gap),
-            "optimum": str(self.status),
-            "by": self.by,
-        }
+        names = ("value", "bound", "certified_bound", "gap")
+        numbers = exact({name: getattr(self, name) for name in names})
+        return {**numbers, "optimum": str(self.status), "by": self.by}
 
 
 def gap_between(value: Fraction | None, bound: Fraction) -> Fraction:

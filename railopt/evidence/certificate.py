@@ -51,7 +51,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from operator import index
 from pathlib import Path
@@ -178,7 +178,7 @@ class Certificate:
         size = np.zeros(len(head), np.int64)
         np.add.at(size, joint, chunks.size)
         src, dst = chunks.src[head].tolist(), chunks.dst[head].tolist()
-        leaf = {name: value for name, value in fabric.leaves.as_dict().items() if name != "way"}
+        leaf = {name: value for name, value in asdict(fabric.leaves).items() if name != "way"}
         problem = {
             "kind": "leaves",
             "tx": fabric.tx.tolist(),
@@ -347,14 +347,11 @@ def save_certificate(
     """Write a certificate; one of more than `INLINE` chunks names the plan's file beside it, and
     that of the best plan where it is another (see `_beside`).  The certificate's file and those.
     """
-    target = Path(path)
     if len(plan.chunks) <= INLINE:
-        certify(plan, bracket, best).save(target, force=force)
-        return [target]
+        certify(plan, bracket, best).save(path, force=force)
+        return [Path(path)]
     better = _better(plan, best)
-    check_targets(target, force=force)
-    files = [_beside(target, made, force) for made in (plan, better) if made is not None]
-    here, *others = [{"file": file.name, "digest": plan_digest(file)} for file in files]
+    files, (here, *others) = _beside(path, [plan, *([] if better is None else [better])], force)
     Certificate(
         {**_problem(plan), "plan": here},
         *witnessed(bracket),
@@ -362,8 +359,8 @@ def save_certificate(
         {},
         None if better is None else better.makespan,
         others[0] if others else {},
-    ).save(target, force=force)
-    return [target, *files]
+    ).save(path, force=force)
+    return [Path(path), *files]
 
 
 def save_moved(
@@ -377,31 +374,36 @@ def save_moved(
     """Write a certificate of what a plan moves (see `Certificate.moved`); one of more than `INLINE`
     chunks names the plan's file beside it (see `_beside`).  The certificate's file and that.
     """
-    target = Path(path)
     if len(plan.chunks) <= INLINE:
-        Certificate.moved(plan, time, bound, witness).save(target, force=force)
-        return [target]
-    check_targets(target, force=force)
-    file = _beside(target, plan, force)
-    named = {"file": file.name, "digest": plan_digest(file)}
-    problem, value = {**_inside(plan.fabric, time), "plan": named}, Fraction(plan.moved)
-    Certificate(problem, Fraction(bound), witness, value).save(target, force=force)
-    return [target, file]
+        Certificate.moved(plan, time, bound, witness).save(path, force=force)
+        return [Path(path)]
+    files, (here,) = _beside(path, [plan], force)
+    problem = {**_inside(plan.fabric, time), "plan": here}
+    Certificate(problem, Fraction(bound), witness, Fraction(plan.moved)).save(path, force=force)
+    return [Path(path), *files]
 
 
-def _beside(certificate: Path, plan: Plan, force: bool) -> Path:
-    """The file of a plan beside a certificate, DIGEST.plan.npz, so that certificates of one folder
-    that share a plan share its file.  One that is there is written again only with `force`, or
-    where it is another plan's or damaged.
+def _beside(
+    certificate: str | os.PathLike[str], plans: Sequence[Plan], force: bool
+) -> tuple[list[Path], list[dict[str, str]]]:
+    """The files of plans beside a certificate, DIGEST.plan.npz, so that certificates of one folder
+    that share a plan share its file, and how a certificate names them.  One that is there is
+    written again only with `force`, or where it is another plan's or damaged.
     """
-    file = certificate.with_name(f"{plan.saved_digest}.plan.npz")
-    try:
-        there = file.exists() and plan_digest(file) == plan.saved_digest
-    except InputError:
-        there = False
-    if force or not there:
-        plan.save(file, force=True)
-    return file
+    check_targets(certificate, force=force)
+    files, named = [], []
+    for plan in plans:
+        digest = plan.saved_digest
+        file = Path(certificate).with_name(f"{digest}.plan.npz")
+        try:
+            there = file.exists() and plan_digest(file) == digest
+        except InputError:
+            there = False
+        if force or not there:
+            plan.save(file, force=True)
+        files.append(file)
+        named.append({"file": file.name, "digest": digest})
+    return files, named
 
 
 def _better(plan: Plan, best: Plan | None) -> Plan | None:
@@ -454,7 +456,7 @@ def plan_digest(path: str | os.PathLike[str]) -> str:
         try:
             return str(json.loads(members.text("header.json"))["digest"])
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise FormatError(f"{printable(path)}: not a railopt .npz") from error
+            raise FormatError("not a railopt .npz") from error
 
 
 def _columns(chunks: Chunks) -> dict[str, list[int]]:

@@ -12,14 +12,14 @@ their leaf.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Ints
+from railopt.base.arrays import Array, Ints, check_total
 from railopt.base.errors import FormatError, InputError
-from railopt.base.units import INT64_MAX, parse_integer, quoted
+from railopt.base.units import parse_integer, quoted
 
 INT32_MAX = 2**31 - 1
 MAX_RANKS = 1 << 12  # GPUs of a matrix that is text
@@ -31,14 +31,14 @@ MAX_NICS = 1 << 13  # of a `.cm` that is read as a matrix, which takes 512 MiB t
 _NOT_PLAIN = re.compile(r"[^0-9 \t]|[0-9]{19}")  # else numbers that fit int64
 
 
-def parse_matrix(text: str, name: str = "matrix") -> Ints:
+def parse_matrix(text: str) -> Ints:
     """Text of an nccl-tests alltoallv matrix -> int64 [ranks, ranks]."""
     rows: list[Ints] = []
     odd = 0
     if text.count("\n") + text.count("\r") > MAX_LINES:
-        raise FormatError(f"{name}: more than {MAX_LINES} lines, not a matrix of bytes")
+        raise FormatError(f"more than {MAX_LINES} lines, not a matrix of bytes")
     for found in re.finditer(r"[^\r\n]+", text):
-        where = f"{name} row {len(rows)}"
+        where = f"row {len(rows)}"
         if len(found[0]) > MAX_LINE:
             raise FormatError(f"{where}: {len(found[0])} characters, at most {MAX_LINE}")
         plain = not found[0].isspace() and _NOT_PLAIN.search(found[0]) is None
@@ -59,11 +59,9 @@ def parse_matrix(text: str, name: str = "matrix") -> Ints:
             )
         rows.append(row)
     if not rows:
-        raise FormatError(f"{name}: no rows; expected a square matrix of bytes")
+        raise FormatError("no rows; expected a square matrix of bytes")
     if len(rows) != len(rows[0]):
-        raise FormatError(
-            f"{name}: {len(rows)} rows of {len(rows[0])} columns (the matrix must be square)"
-        )
+        raise FormatError(f"{len(rows)} rows of {len(rows[0])} columns (the matrix must be square)")
     return np.stack(rows)
 
 
@@ -102,67 +100,56 @@ def format_matrix(matrix: Ints) -> str:
     return "\n".join(" ".join(map(str, row)) for row in matrix.tolist()) + "\n"
 
 
-class Connection(NamedTuple):
-    """One line of a `.cm` file: htsim nodes, bytes, and when it starts: at a picosecond, or on a
-    trigger.
+def format_stages(
+    nodes: int, src: Array, dst: Array, size: Ints, stage: Array | None = None
+) -> str:
+    """Text of a `.cm` of these columns: what is in a stage (from 0 on) waits for all of the one
+    before; without stages all starts at once.  Flows over int32 are split.
     """
-
-    src: int
-    dst: int
-    size: int
-    start_ps: int = 0
-    trigger: int | None = None
-    done_trigger: int | None = None
-
-
-def format_cm(nodes: int, connections: Iterable[Connection]) -> str:
-    """Text of a `.cm`; flows over int32 are split."""
-    pieces = [piece for connection in connections for piece in _split(connection)]
-    counts: dict[int, int] = {}
-    for piece in pieces:
-        if piece.done_trigger is not None:
-            counts[piece.done_trigger] = counts.get(piece.done_trigger, 0) + 1
-    lines = [f"Nodes {nodes}", f"Connections {len(pieces)}"]
-    if counts:
-        lines.append(f"Triggers {len(counts)}")
-    for number, piece in enumerate(pieces, 1):
-        start = f"start {piece.start_ps}" if piece.trigger is None else f"trigger {piece.trigger}"
-        done = "" if piece.done_trigger is None else f" send_done_trigger {piece.done_trigger}"
-        lines.append(f"{piece.src}->{piece.dst} id {number} {start} size {piece.size}{done}")
-    lines += [f"trigger id {t} barrier count {counts[t]}" for t in sorted(counts)]
-    return "\n".join(lines) + "\n"
-
-
-def check_connections(sizes: Ints) -> None:
-    """Refuse flows of these bytes if they are too many for a `.cm`, before any is made."""
-    if int((sizes // INT32_MAX + 1).sum()) > MAX_CONNECTIONS:
+    pieces = -(-size // INT32_MAX)
+    if int(pieces.sum()) > MAX_CONNECTIONS:
         raise InputError(
             f"a .cm of more than {MAX_CONNECTIONS} connections of at most 2 GiB: use larger chunks "
             f"or less traffic, or keep railopt's .npz"
         )
-
-
-def _split(connection: Connection) -> list[Connection]:
-    whole, rest = divmod(connection.size, INT32_MAX)
-    return [connection._replace(size=INT32_MAX)] * whole + (
-        [connection._replace(size=rest)] if rest else []
-    )
+    flow = np.repeat(np.arange(len(size)), pieces)
+    before = (np.arange(len(flow)) - (np.cumsum(pieces) - pieces)[flow]) * INT32_MAX
+    turn = (np.zeros(len(size), np.int64) if stage is None else stage)[flow]
+    columns = (src[flow], dst[flow], np.minimum(size[flow] - before, INT32_MAX), turn)
+    last = int(turn.max(initial=0))
+    lines = [f"Nodes {nodes}", f"Connections {len(flow)}", *([f"Triggers {last}"] if last else [])]
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for number, (source, target, size_, now) in enumerate(rows, 1):
+        start = f"trigger {now}" if now else "start 0"
+        done = f" send_done_trigger {now + 1}" if now < last else ""
+        lines.append(f"{source}->{target} id {number} {start} size {size_}{done}")
+    counts = np.bincount(turn, minlength=last)[:last].tolist()
+    lines += [f"trigger id {t} barrier count {count}" for t, count in enumerate(counts, 1)]
+    return "\n".join(lines) + "\n"
 
 
 MAX_CM_LINE = 1000
 _N = r"(\d{1,18})"  # fits int64
 _CM_HEAD = re.compile(rf"(Nodes|Connections|Triggers)\s+{_N}", re.ASCII)
 _CM_LINE = re.compile(
-    rf"{_N}->{_N}(?:\s+id\s+\d+)?\s+(?:start\s+{_N}|trigger\s+{_N})\s+size\s+{_N}"
-    rf"(?:\s+send_done_trigger\s+{_N})?(?:\s+\w+\s+\w+)*\s*\Z",
+    rf"{_N}->{_N}(?:\s+id\s+\d+)?\s+(?:start|trigger)\s+\d{{1,18}}\s+size\s+{_N}"
+    rf"(?:\s+send_done_trigger\s+\d{{1,18}})?(?:\s+\w+\s+\w+)*\s*\Z",
     re.ASCII,
 )
 
 
-def parse_cm(text: str, name: str = "connections") -> tuple[int, Iterator[Connection]]:
+class Connection(NamedTuple):
+    """One line of a `.cm` file: htsim nodes and bytes."""
+
+    src: int
+    dst: int
+    size: int
+
+
+def parse_cm(text: str) -> tuple[int, Iterator[Connection]]:
     """Text of a `.cm` -> (htsim nodes, connections one by one: a million need not be held)."""
     if text.count("\n") + text.count("\r") > 4 * MAX_CONNECTIONS:
-        raise FormatError(f"{name}: more than {4 * MAX_CONNECTIONS} lines, not a .cm of flows")
+        raise FormatError(f"more than {4 * MAX_CONNECTIONS} lines, not a .cm of flows")
     stripped = (found[0].strip() for found in re.finditer(r"[^\r\n]+", text))
     lines = [line for line in stripped if line and not line.startswith("#")]
     head: dict[str, int] = {}
@@ -171,65 +158,53 @@ def parse_cm(text: str, name: str = "connections") -> tuple[int, Iterator[Connec
         if match is None:
             break
         if match[1] in head:
-            raise FormatError(f"{name}: two lines '{match[1]} n' at its head")
+            raise FormatError(f"two lines '{match[1]} n' at its head")
         head[match[1]] = int(match[2])
     lines = lines[len(head) :]
     for key in ("Nodes", "Connections"):
         if key not in head:
-            raise FormatError(
-                f"{name}: no '{key} n' line at its head; not an htsim connection matrix"
-            )
+            raise FormatError(f"no '{key} n' line at its head; not an htsim connection matrix")
     flows, triggers = lines[: head["Connections"]], lines[head["Connections"] :]
     if len(flows) != head["Connections"] or len(triggers) != head.get("Triggers", 0):
         raise FormatError(
-            f"{name}: {len(lines)} lines after the head, expected {head['Connections']} "
+            f"{len(lines)} lines after the head, expected {head['Connections']} "
             f"connections "
             f"and {head.get('Triggers', 0)} triggers"
         )
     if len(flows) > MAX_CONNECTIONS:
-        raise FormatError(f"{name}: {len(flows)} connections, at most {MAX_CONNECTIONS} are read")
-    return head["Nodes"], (_connection(line, head["Nodes"], name) for line in flows)
+        raise FormatError(f"{len(flows)} connections, at most {MAX_CONNECTIONS} are read")
+    return head["Nodes"], (_connection(line, head["Nodes"]) for line in flows)
 
 
-def _connection(line: str, nodes: int, name: str) -> Connection:
+def _connection(line: str, nodes: int) -> Connection:
     match = _CM_LINE.match(line) if len(line) <= MAX_CM_LINE else None
     if match is None:
         raise FormatError(
-            f"{name}: {quoted(line)} is not 'src->dst [id k] (start PS | trigger T) size BYTES'"
+            f"{quoted(line)} is not 'src->dst [id k] (start PS | trigger T) size BYTES'"
         )
-    src, dst, start, trigger, size, done = match.groups()
-    if int(src) >= nodes or int(dst) >= nodes:
-        raise FormatError(f"{name}: {quoted(line)} names a node beyond Nodes {nodes}")
-    return Connection(
-        int(src), int(dst), int(size), int(start or 0), _optional(trigger), _optional(done)
-    )
+    src, dst, size = map(int, match.groups())
+    if src >= nodes or dst >= nodes:
+        raise FormatError(f"{quoted(line)} names a node beyond Nodes {nodes}")
+    return Connection(src, dst, size)
 
 
-def _optional(text: str | None) -> int | None:
-    return None if text is None else int(text)
-
-
-def cm_to_matrix(text: str, nodes: int, gpus: int, name: str = "connections") -> Ints:
+def cm_to_matrix(text: str, nodes: int, gpus: int) -> Ints:
     """A `.cm` over NICs (id = rail * nodes + node) as GPU traffic, GPU r of a node owning NIC r ->
     int64 [gpus, gpus].
     """
-    nics, connections = parse_cm(text, name)
+    nics, connections = parse_cm(text)
     if nics != nodes * gpus:
         raise FormatError(
-            f"{name}: {nics} htsim nodes, expected {nodes * gpus} = {nodes} nodes x {gpus} GPUs "
+            f"{nics} htsim nodes, expected {nodes * gpus} = {nodes} nodes x {gpus} GPUs "
             f"(one NIC per GPU)"
         )
     if nics > MAX_NICS:
-        raise FormatError(f"{name}: {nics} htsim nodes, at most {MAX_NICS} are read as a matrix")
-    sums: dict[tuple[int, int], int] = {}
-    for src, dst, size, *_ in connections:
-        sums[src, dst] = sums.get((src, dst), 0) + size
+        raise FormatError(f"{nics} htsim nodes, at most {MAX_NICS} are read as a matrix")
+    src, dst, size = np.array([one[:3] for one in connections], np.int64).reshape(-1, 3).T
+    check_total(size)
     matrix = np.zeros((nics, nics), np.int64)
-    for (src, dst), size in sums.items():
-        i, j = (end % nodes * gpus + end // nodes for end in (src, dst))
-        if size > INT64_MAX:
-            raise FormatError(f"{name}: {size} bytes from {i} to {j}: beyond int64")
-        matrix[i, j] = size
+    here, there = (end % nodes * gpus + end // nodes for end in (src, dst))
+    np.add.at(matrix, (here, there), size)
     return matrix
 
 
@@ -240,12 +215,8 @@ def matrix_to_cm(matrix: Ints, nodes: int) -> str:
     gpus = len(matrix) // nodes
     node = np.arange(len(matrix)) // gpus
     src, dst = np.nonzero((node[:, None] != node) & (matrix != 0))
-    check_connections(matrix[src, dst])
-    connections = (
-        Connection(i % gpus * nodes + i // gpus, j % gpus * nodes + j // gpus, int(matrix[i, j]))
-        for i, j in zip(src.tolist(), dst.tolist(), strict=True)
-    )
-    return format_cm(len(matrix), connections)
+    here, there = (gpu % gpus * nodes + gpu // gpus for gpu in (src, dst))
+    return format_stages(len(matrix), here, there, matrix[src, dst])
 
 
 def format_topo(
@@ -293,7 +264,7 @@ _TOPO_KEYS = {
 }
 
 
-def parse_topo(text: str, name: str = "topology") -> Topology:
+def parse_topo(text: str) -> Topology:
     """Text of a two-tier `.topo`, one leaf per rail."""
     values: dict[str, int] = {}
     tier = ""
@@ -302,17 +273,17 @@ def parse_topo(text: str, name: str = "topology") -> Topology:
         if not parts or parts[0].startswith("#"):
             continue
         if len(parts) != 2 or not re.fullmatch(_N, parts[1], re.ASCII):
-            raise FormatError(f"{name}: {quoted(line.strip())} is not 'Key number'")
+            raise FormatError(f"{quoted(line.strip())} is not 'Key number'")
         if parts[0] == "Tier":
             tier = f"tier {int(parts[1])} "
         key = tier + parts[0]
         if parts[0] not in _TOPO_KEYS.get(tier, ()):
             raise FormatError(
-                f"{name}: {quoted(key)} is no key that is read here: expected tiers 0 and 1, and "
+                f"{quoted(key)} is no key that is read here: expected tiers 0 and 1, and "
                 f"of a tier {', '.join(_TOPO_KEYS['tier 0 '])} (no Radix_Up in tier 1)"
             )
         if key in values:
-            raise FormatError(f"{name}: two lines {key!r}: expected one")
+            raise FormatError(f"two lines {key!r}: expected one")
         values[key] = int(parts[1])
     needed = [
         "Nodes",
@@ -322,21 +293,21 @@ def parse_topo(text: str, name: str = "topology") -> Topology:
     ]
     missing = [key for key in needed if key not in values]
     if missing:
-        raise FormatError(f"{name}: {missing[0]!r} is missing; expected a two-tier htsim topology")
+        raise FormatError(f"{missing[0]!r} is missing; expected a two-tier htsim topology")
     nics, tiers, nodes, uplinks, gbps, latency_ns = (values[key] for key in needed)
     if tiers != 2 or nodes == 0 or nics % nodes:
         raise FormatError(
-            f"{name}: {tiers} tiers, {nics} NICs under leaves of {nodes}: not one leaf per rail"
+            f"{tiers} tiers, {nics} NICs under leaves of {nodes}: not one leaf per rail"
         )
     rails = nics // nodes
     if (down := values.get("tier 1 Radix_Down", rails)) != rails:
         raise FormatError(
-            f"{name}: tier 1 Radix_Down {down}: expected {rails}, a link to the leaf of each rail"
+            f"tier 1 Radix_Down {down}: expected {rails}, a link to the leaf of each rail"
         )
     for key in ("tier 0 Switch_Latency_ns", "tier 1 Switch_Latency_ns"):
         if values.get(key, 0):
             raise FormatError(
-                f"{name}: {key} {values[key]}: expected 0; a fabric has the latency of links "
+                f"{key} {values[key]}: expected 0; a fabric has the latency of links "
                 f"alone, so add it to Downlink_Latency_ns"
             )
     uplink_gbps = values.get("tier 1 Downlink_speed_Gbps", gbps)

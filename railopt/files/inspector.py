@@ -1,9 +1,9 @@
 """What NCCL Inspector writes: JSON lines, one per operation of a communicator's rank.
 
 A line has `header` (communicator, rank in it, number of ranks), `metadata` (host, process, when it
-was written) and one of `p2p_perf` (a Send or Recv: sequence number, peer, bytes), `coll_perf` (a
-collective) or `dump_stats` (how many operations were dropped).  Source: the README of NCCL's plugin
-`ext-profiler/inspector`, formats v4.0 to v4.2; RCCL's has the same.
+was written) and one of three parts.  These are `p2p_perf` (a Send or Recv: sequence number, peer,
+bytes), `coll_perf` (a collective) and `dump_stats` (how many operations were dropped).  Source: the
+README of NCCL's plugin `ext-profiler/inspector`, formats v4.0 to v4.2; RCCL's has the same.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from railopt.base.arrays import Array, Ints, check_total, frozen
-from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.arrays import Array, Ints, check_range, check_total, frozen
+from railopt.base.errors import FormatError, InputError, about, printable
 from railopt.base.units import INT64_MAX, parse_integer, parse_number, quoted
 from railopt.files.formats import MAX_LINE, MAX_RANKS, check_ranks
 
@@ -34,30 +34,30 @@ _NUMBERS = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*+")  # that fit int64
 _TRIPLES = re.compile(r"(?:[0-9]{1,18},[0-9]{1,18},[0-9]{1,18}\n)*+")
 
 
-def parse_csv(text: str, ranks: int, name: str = "traffic") -> Ints:
+def parse_csv(text: str, ranks: int) -> Ints:
     """Text of a CSV, square or in long form -> int64 [ranks, ranks] if it is in long form, else
     of its own size.
     """
     if text.count("\n") + text.count("\r") > 2 * MAX_ROWS:
-        raise FormatError(f"{name}: more than {MAX_ROWS} rows; add up the rows of a pair first")
+        raise FormatError(f"more than {MAX_ROWS} rows; add up the rows of a pair first")
     lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip(" ,\t")]
     rows = [line for line in lines if not line.lstrip().startswith("#")]
-    head = _cells(rows[0], f"{name} row 0") if rows else []
+    head = _cells(rows[0], "row 0") if rows else []
     columns = [cell.lower() for cell in head]
     if sorted(columns) == sorted(LONG):
-        return _long(rows[1:], columns, ranks, name)
+        return _long(rows[1:], columns, ranks)
     if set(LONG) <= set(columns):
         raise FormatError(
-            f"{name}: {len(head)} columns, src,dst,bytes among them: long form has these three "
+            f"{len(head)} columns, src,dst,bytes among them: long form has these three "
             f"alone; leave out an index and other columns"
         )
     if (named := _named_above(lines)) is not None:
-        return _long(rows, named, ranks, name)
+        return _long(rows, named, ranks)
     if not rows:
-        raise FormatError(f"{name}: no rows; expected a square matrix, or src,dst,bytes")
+        raise FormatError("no rows; expected a square matrix, or src,dst,bytes")
     if len(rows) > MAX_RANKS + 1:
-        raise FormatError(f"{name}: {len(rows)} rows, at most {MAX_RANKS} and one of labels")
-    return _square(rows, head, name)
+        raise FormatError(f"{len(rows)} rows, at most {MAX_RANKS} and one of labels")
+    return _square(rows, head)
 
 
 def _named_above(lines: list[str]) -> list[str] | None:
@@ -79,12 +79,12 @@ def _cells(line: str, where: str) -> list[str]:
         raise FormatError(f"{where}: not a line of CSV ({printable(error, 80)})") from error
 
 
-def _square(lines: list[str], head: list[str], name: str) -> Ints:
+def _square(lines: list[str], head: list[str]) -> Ints:
     """The matrix, and its labels checked and taken off."""
     odd = [cell for cell in head if not _is_number(cell)]
     above = head if odd and not (_labelled(head) and _starts_labelled(lines[1:2])) else None
     try:
-        return _unlabelled(lines, above, name)
+        return _unlabelled(lines, above)
     except FormatError as error:
         if above is None or len(odd) == len(head):
             raise
@@ -102,20 +102,18 @@ def _starts_labelled(lines: list[str]) -> bool:
     return any(_is_label(_cells(line[:MAX_LINE], "row 1")[0]) for line in lines)
 
 
-def _unlabelled(lines: list[str], above: list[str] | None, name: str) -> Ints:
+def _unlabelled(lines: list[str], above: list[str] | None) -> Ints:
     """The matrix below the labels `above` it, and after those before it."""
     rows: list[Ints] = []
     before: list[str | None] = []
     for number, line in enumerate(lines[above is not None :], int(above is not None)):
-        label, row = _row(line, f"{name} row {number}")
+        label, row = _row(line, f"row {number}")
         if rows and len(row) != len(rows[0]):
-            raise FormatError(
-                f"{name} row {number}: {len(row)} numbers, the first row has {len(rows[0])}"
-            )
+            raise FormatError(f"row {number}: {len(row)} numbers, the first row has {len(rows[0])}")
         rows.append(row)
         before.append(label)
     if not rows:
-        raise FormatError(f"{name}: labels and no numbers; expected a square matrix of bytes")
+        raise FormatError("labels and no numbers; expected a square matrix of bytes")
     matrix: Ints = np.stack(rows)
     if matrix.shape[0] == matrix.shape[1] + 1 and above is None:
         above, matrix = [str(n) for n in matrix[0].tolist()], matrix[1:]
@@ -123,7 +121,7 @@ def _unlabelled(lines: list[str], above: list[str] | None, name: str) -> Ints:
     for number, label in enumerate(before):
         if (label is None) != (before[0] is None):
             raise FormatError(
-                f"{name}: of its rows of numbers, row {number} has "
+                f"of its rows of numbers, row {number} has "
                 f"{'no label' if label is None else f'a label, {quoted(label)}'}, unlike the "
                 f"first: expected a label before each row, or before none"
             )
@@ -132,12 +130,12 @@ def _unlabelled(lines: list[str], above: list[str] | None, name: str) -> Ints:
         left, matrix = [str(n) for n in matrix[:, 0].tolist()], matrix[:, 1:]
     if matrix.shape[0] != matrix.shape[1]:
         raise FormatError(
-            f"{name}: {matrix.shape[0]} x {matrix.shape[1]} numbers: expected a square matrix "
+            f"{matrix.shape[0]} x {matrix.shape[1]} numbers: expected a square matrix "
             f"[source, destination] with commas between its cells, or columns src,dst,bytes"
         )
     if above is not None and len(above) - len(matrix) not in (0, 1):
-        raise FormatError(f"{name}: {len(above)} labels above {len(matrix)} columns")
-    check_labels(above and above[-len(matrix) :], left, name)
+        raise FormatError(f"{len(above)} labels above {len(matrix)} columns")
+    check_labels(above and above[-len(matrix) :], left)
     return np.ascontiguousarray(matrix)
 
 
@@ -179,14 +177,14 @@ def _bytes(cell: str, where: str) -> int:
     return int(value)
 
 
-def check_labels(above: Sequence[str] | None, left: Sequence[str] | None, name: str) -> None:
+def check_labels(above: Sequence[str] | None, left: Sequence[str] | None) -> None:
     """Refuse numeric labels other than 0, 1, 2, ... and labels that differ between the sides."""
     for labels, side in ((above, "columns"), (left, "rows")):
         if labels and all(re.fullmatch(r"[0-9]{1,18}", label, re.ASCII) for label in labels):
             odd = [i for i, label in enumerate(labels) if int(label) != i]
             if odd:
                 raise FormatError(
-                    f"{name}: {side} are labelled {printable(labels[odd[0]], 40)!r} where "
+                    f"{side} are labelled {printable(labels[odd[0]], 40)!r} where "
                     f"{odd[0]} was expected: GPUs count from 0, in order"
                 )
     if above and left:
@@ -194,25 +192,20 @@ def check_labels(above: Sequence[str] | None, left: Sequence[str] | None, name: 
         for column, row in pairs:
             if column != row:
                 raise FormatError(
-                    f"{name}: column {printable(column, 40)!r} where row {printable(row, 40)!r} "
+                    f"column {printable(column, 40)!r} where row {printable(row, 40)!r} "
                     f"is: rows and columns must name the same GPUs in the same order"
                 )
 
 
-def _long(lines: list[str], columns: list[str], ranks: int, name: str) -> Ints:
+def _long(lines: list[str], columns: list[str], ranks: int) -> Ints:
     body = "\n".join(lines) + "\n" if lines else ""
     if _TRIPLES.fullmatch(body):
         table = np.fromstring(body.replace("\n", ","), np.int64, sep=",").reshape(-1, 3)
     else:
-        cells = (
-            cell for i, line in enumerate(lines, 1) for cell in _triple(line, f"{name} row {i}")
-        )
+        cells = (cell for i, line in enumerate(lines, 1) for cell in _triple(line, f"row {i}"))
         table = np.fromiter(cells, np.int64).reshape(-1, 3)
     src, dst, size = (table[:, columns.index(column)] for column in LONG)
-    try:
-        return scatter(src, dst, size, ranks)
-    except InputError as error:
-        raise FormatError(f"{name}: {error}") from error
+    return scatter(src, dst, size, ranks)
 
 
 def _triple(line: str, where: str) -> list[int]:
@@ -226,9 +219,7 @@ def scatter(src: Ints, dst: Ints, size: Ints, ranks: int) -> Ints:
     """Long form, one entry per pair -> int64 [ranks, ranks]; the same pair twice is added up."""
     parse_integer(ranks, "number of GPUs", low=1, high=MAX_RANKS)
     for side, column in (("src", src), ("dst", dst)):
-        if len(column) and (column.min() < 0 or column.max() >= ranks):
-            odd = int(column.min() if column.min() < 0 else column.max())
-            raise InputError(f"{side} {odd}: expected a GPU from 0 to {ranks - 1}")
+        check_range(column, side, ranks)
     if len(size) and size.min() < 0:
         raise InputError(f"{int(size.min())} bytes: bytes can't be negative")
     check_total(size)
@@ -273,7 +264,8 @@ def _from_frame(frame: Any, ranks: int) -> Array:
     index = getattr(frame, "index", None)
     left = None if index is None else [str(label) for label in index]
     if left is not None and len(left) == len(columns):
-        check_labels(columns, left, "traffic")
+        with about("traffic: "):
+            check_labels(columns, left)
     return np.asarray(frame.to_numpy())
 
 

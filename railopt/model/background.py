@@ -10,6 +10,7 @@ is left, S <= (tx - b/T) T, ends with the other one within T, S + b <= tx T; not
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -18,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Ints, kind_of
-from railopt.base.errors import InputError, printable
+from railopt.base.errors import InputError, about, printable
+from railopt.base.kernels import added_up
 from railopt.base.units import (
     PS_PER_S,
     format_rate,
@@ -30,7 +32,7 @@ from railopt.base.units import (
 )
 from railopt.model.chunks import COLUMNS, Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.plan import Plan, needed_by
+from railopt.model.plan import Plan, needed_by, node_bound
 
 REDUCE = "allreduce:"
 SHARE = 1024
@@ -44,25 +46,33 @@ class Background(NamedTuple):
 
 
 def background_from(text: str, fabric: Fabric) -> Background | Plan:
-    """Another collective: a saved plan; a ring all-reduce between the nodes, on all rails or on
-    those that are named (`allreduce:size=1GiB,time=20ms,rails=0+1`); or rates of NICs as a
-    fabric's description (.toml) has them.
+    """Another collective: the rails of a saved plan, on this fabric; a ring all-reduce between the
+    nodes, on all rails or on those that are named (`allreduce:size=1GiB,time=20ms,rails=0+1`), as
+    the rate that it takes; or rates of NICs as a fabric's description (.toml) has them.
+
+        >>> from railopt import Fabric
+        >>> from railopt.model.background import background_from, left_by
+        >>> fabric = Fabric.uniform(4, 2)
+        >>> load = background_from("allreduce:size=1GiB,time=100ms,rails=0", fabric)
+        >>> left_by(fabric, load).tx[0].tolist()
+        [33893872640, 50000000000]
     """
     if text.startswith(REDUCE):
         return _reduce(text, fabric)
-    if kind_of(text) == "plan":
-        plan = Plan.read(text)
-        other: Background | Plan = plan
-        of = plan.fabric
-    else:
-        of = Fabric.read(text)
-        other = Background(of.tx, of.rx)
+    kind = kind_of(text) if os.path.isfile(text) else None
+    if kind not in (None, "plan"):
+        raise InputError(f"{printable(text)}: a {kind}, expected a plan, an all-reduce or rates")
+    plan = Plan.read(text) if kind else None
+    of = plan.fabric if plan else Fabric.read(text)
     if (of.nodes, of.rails) != (fabric.nodes, fabric.rails):
         raise InputError(
             f"{printable(text)}: {of.nodes} nodes x {of.rails} rails, the fabric has "
             f"{fabric.nodes} x {fabric.rails}"
         )
-    return other
+    if plan is None:
+        return Background(of.tx, of.rx)
+    with about(f"{printable(text)}: "):
+        return replace(plan, fabric=fabric)
 
 
 def _reduce(text: str, fabric: Fabric) -> Background:
@@ -114,18 +124,12 @@ def left_by(fabric: Fabric, load: Background) -> Fabric:
 
 
 def both_bound(fabric: Fabric, other: Plan, chunks: Chunks) -> Fraction:
-    """Seconds before which no plan of these chunks and the other plan are both done."""
-    best = replace(other, fabric=fabric).makespan
-    for ends, theirs, rates in (
-        (chunks.src, other.send, fabric.tx),
-        (chunks.dst, other.recv, fabric.rx),
-    ):
-        loads = theirs.sum(axis=1)
-        np.add.at(loads, ends, chunks.size)
-        for load, rate in zip(loads.tolist(), rates.sum(axis=1).tolist(), strict=True):
-            if load and rate:
-                best = max(best, Fraction(load, rate))
-    return best
+    """Seconds before which no plan of these chunks and the other plan, of this fabric, are both
+    done.
+    """
+    sent = other.send.sum(axis=1) + added_up(chunks.src, chunks.size, fabric.nodes)
+    received = other.recv.sum(axis=1) + added_up(chunks.dst, chunks.size, fabric.nodes)
+    return max(other.makespan, node_bound(fabric, sent, received))
 
 
 def rates_of(fabric: Fabric, other: Plan, chunks: Chunks) -> Background:

@@ -23,9 +23,10 @@ from railopt.base.arrays import (
     MUCH,
     Array,
     Bools,
+    Digested,
     Int32s,
     Ints,
-    Value,
+    check_range,
     check_total,
     digest,
     frozen,
@@ -51,7 +52,7 @@ CHUNK_BYTES = 120  # of memory that a chunk takes while it is planned, as measur
 
 
 @dataclass(frozen=True, eq=False)
-class Chunks(Value):
+class Chunks(Digested):
     """Chunks between `nodes` nodes of `gpus` GPUs each.
 
     src, dst          int32 [C], node indices, src != dst
@@ -93,11 +94,7 @@ class Chunks(Value):
             ("src", self.nodes),
             ("dst", self.nodes),
         ):
-            column = getattr(self, name)
-            if column.min() < 0 or column.max() >= most:
-                raise InputError(
-                    f"{name} goes from {column.min()} to {column.max()}: expected 0 to {most - 1}"
-                )
+            check_range(getattr(self, name), name, most)
         if self.size.min() < 1 or self.offset.min() < 0 or self.flow.min() < 0:
             raise InputError(
                 "a chunk has at least 1 byte, an offset of at least 0 and a flow number of at "
@@ -108,10 +105,7 @@ class Chunks(Value):
             raise InputError(f"an offset of {self.offset.max()} bytes: beyond int64")
         if np.any(self.src == self.dst):
             row = int(np.argmax(self.src == self.dst))
-            raise InputError(
-                f"chunk {row} goes from node {self.src[row]} to itself: traffic inside a node has "
-                f"no chunk"
-            )
+            raise InputError(f"chunk {row} goes from node {self.src[row]} to itself")
         if np.any(self.src_gpu // self.gpus != self.src) or np.any(
             self.dst_gpu // self.gpus != self.dst
         ):
@@ -186,18 +180,14 @@ class Chunks(Value):
         """Cut flows (GPU ids and bytes, each flow once, all between different nodes) at `cap`
         bytes; None keeps them whole.
         """
-        if cap is None:
-            check_count(len(size), len(size), total(size))
-            numbers = np.arange(len(size), dtype=np.int32)
-            offset, sizes = np.zeros(len(size), np.int64), size.astype(np.int64)
-        else:
-            pieces = -(-size // cap)
-            count = total(pieces)
-            check_count(len(size), count, total(size))
-            numbers = np.repeat(np.arange(len(size), dtype=np.int32), pieces)
-            first = np.cumsum(pieces) - pieces
-            offset = (np.arange(count, dtype=np.int64) - first[numbers]) * cap
-            sizes = np.minimum(size[numbers] - offset, cap)
+        cap = int(size.max(initial=1)) if cap is None else cap
+        pieces = -(-size // cap)
+        count = total(pieces)
+        check_count(len(size), count, total(size))
+        numbers = np.repeat(np.arange(len(size), dtype=np.int32), pieces)
+        first = np.cumsum(pieces) - pieces
+        offset = (np.arange(count, dtype=np.int64) - first[numbers]) * cap
+        sizes = np.minimum(size[numbers] - offset, cap)
         source, target = src_gpu.astype(np.int32)[numbers], dst_gpu.astype(np.int32)[numbers]
         columns = (source // gpus, target // gpus, source, target, numbers, offset, sizes)
         for column in columns:
@@ -227,17 +217,13 @@ class Chunks(Value):
         source, node = frozen(src_gpu, np.int32, "src_gpu", 1), frozen(dst, np.int32, "dst", 1)
         sizes = frozen(size, np.int64, "size", 1)
         if not len(source) == len(node) == len(sizes):
-            raise InputError(
-                f"units of {len(source)} src_gpu, {len(node)} dst and {len(sizes)} size: expected "
-                f"as many of each"
-            )
+            found = f"{len(source)} src_gpu, {len(node)} dst and {len(sizes)} size"
+            raise InputError(f"units of {found}: expected as many of each")
         given = np.zeros((len(sizes), fabric.gpus), np.bool_) if targets is None else targets
         needed = _targets(given, len(sizes), fabric.gpus)
-        if len(sizes) and (sizes.min() < 1 or node.min() < 0 or node.max() >= fabric.nodes):
-            raise InputError(
-                f"units to nodes {node.min()} to {node.max()}, the smallest of {sizes.min()} "
-                f"bytes: expected nodes below {fabric.nodes} and at least 1 byte"
-            )
+        check_range(node, "dst", fabric.nodes)
+        if sizes.min(initial=1) < 1:
+            raise InputError(f"a unit of {sizes.min()} bytes: expected at least 1")
         first = np.where(needed.any(axis=1), needed.argmax(axis=1), source % fabric.gpus)
         target = node.astype(np.int64) * fabric.gpus + first
         cut = None if cap is None else parse_bytes(cap)
@@ -274,12 +260,6 @@ class Chunks(Value):
     @cached_property
     def digest(self) -> str:
         return digest({"nodes": self.nodes, "gpus": self.gpus}, self.columns())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Chunks) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
 
 
 def check_count(flows: int, count: int, bytes_: int) -> None:

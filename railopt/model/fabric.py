@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from railopt.base import toml
 from railopt.base.arrays import (
     Array,
+    Digested,
     Ints,
-    Value,
     digest,
     frozen,
     read_text,
@@ -29,7 +29,7 @@ from railopt.base.arrays import (
     whole_number,
     write_atomic,
 )
-from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.errors import FormatError, InputError, about, printable
 from railopt.base.units import (
     INT64_MAX,
     parse_fraction,
@@ -70,8 +70,11 @@ class Spine:
             object.__setattr__(self, name, number)
 
 
+T = TypeVar("T", Spine, Leaves)
+
+
 @dataclass(frozen=True, eq=False)
-class Fabric(Value):
+class Fabric(Digested):
     """Nodes, GPUs, rails and what each NIC can do.
 
     tx, rx      int64 [nodes, rails], bytes per second that NIC n of a node can send / receive; 0 =
@@ -127,10 +130,8 @@ class Fabric(Value):
                     f"{name}: {rates.max()} bytes per second on {self.rails} rails: beyond int64"
                 )
             object.__setattr__(self, name, rates)
-        if self.spine is not None and not isinstance(self.spine, Spine):
-            raise InputError(f"spine = {quoted(self.spine)}: expected a Spine or None")
-        if self.inside is not None and not isinstance(self.inside, Inside):
-            raise InputError(f"inside = {quoted(self.inside)}: expected an Inside or None")
+        for name, kind in (("spine", Spine), ("inside", Inside), ("leaves", Leaves)):
+            require_type(getattr(self, name), kind | None, name, f"{kind.__name__} or None")
         if self.inside is not None and self.inside.near.shape != (self.gpus, self.rails):
             raise InputError(
                 f"near has shape {self.inside.near.shape}, expected {(self.gpus, self.rails)} = "
@@ -144,8 +145,6 @@ class Fabric(Value):
         leaves = self.leaves
         if leaves is None:
             return
-        if not isinstance(leaves, Leaves):
-            raise InputError(f"leaves = {quoted(leaves)}: expected Leaves or None")
         if self.spine is not None:
             raise InputError("a spine beside leaves, which have uplinks of their own: give one")
         if leaves.nodes > self.nodes or leaves.rails > self.rails:
@@ -211,16 +210,20 @@ class Fabric(Value):
         require_type(nics, Mapping, "nics", "fractions by (node, rail)")
         tx, rx = self.tx.copy(), self.rx.copy()
         for nic, text in nics.items():
-            node, rail = nic if isinstance(nic, tuple) and len(nic) == 2 else (None, None)
-            if not (_below(node, self.nodes) and _below(rail, self.rails)):
-                raise InputError(
-                    f"NIC {quoted(nic)}: expected (node, rail), a node below {self.nodes} and a "
-                    f"rail below {self.rails}"
-                )
+            if not isinstance(nic, tuple) or len(nic) != 2:
+                raise InputError(f"NIC {quoted(nic)}: expected (node, rail)")
+            node, rail = self._place(*nic, "NIC")
             fraction = parse_fraction(text)
             for rates in (tx, rx):
                 rates[node, rail] = _slowed(int(rates[node, rail]), fraction, node, rail)
         return replace(self, tx=tx, rx=rx)
+
+    def _place(self, node: Any, rail: Any, what: str) -> tuple[int, int]:
+        """The numbers of a node and a rail that there are."""
+        return (
+            whole_number(node, f"{what} node", 0, self.nodes - 1),
+            whole_number(rail, f"{what} rail", 0, self.rails - 1),
+        )
 
     def node_name(self, node: int) -> str:
         """`gpu10` where hosts are named, else `node 9`."""
@@ -259,21 +262,13 @@ class Fabric(Value):
     def digest(self) -> str:
         return digest(self.header(), {"tx": self.tx, "rx": self.rx})
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fabric) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
     def header(self) -> dict[str, Any]:
         """Everything but the rate matrices and names, as JSON values; `from_header` is the way
         back.
         """
-        spine = (
-            None if self.spine is None else {"uplinks": self.spine.uplinks, "rate": self.spine.rate}
-        )
+        spine = None if self.spine is None else asdict(self.spine)
         inside = {} if self.inside is None else {"inside": self.inside.as_dict()}
-        leaves = {} if self.leaves is None else {"leaves": self.leaves.as_dict()}
+        leaves = {} if self.leaves is None else {"leaves": asdict(self.leaves)}
         return {
             "nodes": self.nodes,
             "rails": self.rails,
@@ -294,14 +289,8 @@ class Fabric(Value):
             raise FormatError(
                 f"a fabric header of {quoted(header)}, expected the keys {sorted(known)}"
             )
-        spine = header["spine"]
-        if spine is not None:
-            if not isinstance(spine, Mapping) or set(spine) != {"uplinks", "rate"}:
-                raise FormatError(f"a spine of {quoted(spine)}, expected uplinks and rate")
-            spine = Spine(**spine)
-        leaves = Leaves.from_dict(header["leaves"]) if "leaves" in header else None
-        given = {**header, "spine": spine, "leaves": leaves, "inside": None}
-        made = cls(**given, tx=tx, rx=rx)
+        spine, leaves = _tier(Spine, header["spine"]), _tier(Leaves, header.get("leaves"))
+        made = cls(**{**header, "spine": spine, "leaves": leaves, "inside": None}, tx=tx, rx=rx)
         inside = header.get("inside")
         if inside is None:
             return made
@@ -386,12 +375,7 @@ class Fabric(Value):
             raise InputError(
                 f"[[nic]] {quoted(dict(nic))}: needs a rail, and a node unless it is about all"
             )
-        node, rail = nic.get("node", 0), nic["rail"]
-        if not (_below(node, self.nodes) and _below(rail, self.rails)):
-            raise InputError(
-                f"[[nic]] node {quoted(node)}, rail {quoted(rail)}: expected a node below "
-                f"{self.nodes} and a rail below {self.rails}"
-            )
+        node, rail = self._place(nic.get("node", 0), nic["rail"], "[[nic]]")
         if "fraction" in nic:
             if {"rate", "tx", "rx"} & set(nic):
                 raise InputError(
@@ -413,8 +397,8 @@ class Fabric(Value):
         """A two-tier htsim topology, one leaf per rail; a path up and down one leaf is two of its
         hops.
         """
-        found = parse_topo(text, name)
-        try:
+        with about(f"{name}: ", FormatError):
+            found = parse_topo(text)
             return cls.uniform(
                 found.nodes,
                 found.rails,
@@ -422,8 +406,6 @@ class Fabric(Value):
                 latency=f"{2 * found.latency_ns}ns",
                 spine=Spine(found.uplinks, found.uplink_gbps * 10**9 // 8),
             )
-        except InputError as error:
-            raise FormatError(f"{name}: {error}") from error
 
     def to_topo(self) -> str:
         """As an htsim `.topo`, which knows one rate in whole Gb/s, uplinks as fast as the NICs, and
@@ -484,7 +466,7 @@ class Fabric(Value):
             ]
         if self.leaves:
             lines += ["", "[leaves]"]
-            for key, value in self.leaves.as_dict().items():
+            for key, value in asdict(self.leaves).items():
                 text = {"rate": _rate(self.leaves.rate), "way": f'"{value}"'}.get(key, value)
                 lines.append(f"{key} = {text}")
         if self.inside:
@@ -511,6 +493,16 @@ class Fabric(Value):
         """Write `to_topo()` where the name ends in `.topo`, else `to_toml()`."""
         text = self.to_topo() if Path(path).suffix.lower() == ".topo" else self.to_toml()
         write_atomic(path, text, force=force)
+
+
+def _tier(kind: type[T], record: Any) -> T | None:
+    """The spine or the leaves of a header, None where it has none."""
+    if record is None:
+        return None
+    keys = [key.name for key in fields(kind)]
+    if not isinstance(record, Mapping) or set(record) != set(keys):
+        raise FormatError(f"{quoted(record)}: expected {kind.__name__} of {', '.join(keys)}")
+    return kind(**record)
 
 
 class Described(NamedTuple):
@@ -649,11 +641,6 @@ def _slowed(rate: int, fraction: Fraction, node: int, rail: int) -> int:
             f"dead NIC)"
         )
     return slowed
-
-
-def _below(value: Any, most: int) -> bool:
-    number = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return number and 0 <= int(value) < most
 
 
 def _rate(rate: int) -> str:

@@ -125,14 +125,9 @@ class Inside(Value):
         optional.
         """
         toml.only(data, {"near", *RATES, "planes"}, "[inside]")
-        rates = {name: toml.text(data, name) for name in RATES if name in data}
-        near = (
-            near_matrix(data["near"], gpus, rails)
-            if "near" in data
-            else cls.usual(gpus, rails).near
-        )
-        given = {name: parse_rate(rate) for name, rate in rates.items()}
-        return cls(near, **given, planes=data.get("planes", 1))
+        rates = {name: parse_rate(toml.text(data, name)) for name in RATES if name in data}
+        near = data["near"] if "near" in data else cls.usual(gpus, rails).as_dict()["near"]
+        return cls.from_dict({**data, **rates, "near": near}, gpus, rails)
 
     def to_toml(self) -> list[str]:
         """The lines that `from_toml` understands."""

@@ -11,12 +11,10 @@ below one leaf.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from railopt.base.arrays import Ints, whole_number
-from railopt.base.errors import FormatError, InputError, did_you_mean
+from railopt.base.errors import InputError, did_you_mean
 from railopt.base.units import INT64_MAX, quoted
 
 WAYS = ("ecmp", "adaptive", "spray")
@@ -72,18 +70,6 @@ class Leaves:
     def of(self, node: Ints, rail: Ints, nodes: int) -> Ints:
         """The leaf of each NIC (node, rail), of so many nodes: those of the first rails first."""
         return rail // self.rails * self.groups(nodes) + node // self.nodes
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values; `from_dict` is the way back."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, record: Any) -> Leaves:
-        """The leaves whose `as_dict()` this is."""
-        keys = {"nodes", "uplinks", "rate", "way", "rails"}
-        if not isinstance(record, Mapping) or set(record) != keys:
-            raise FormatError(f"leaves of {quoted(record)}, expected the keys {sorted(keys)}")
-        return cls(**record)
 
     def group_name(self, group: int, nodes: int) -> str:
         """`nodes 4 to 7`, of so many nodes in all."""

@@ -25,10 +25,11 @@ import numpy.typing as npt
 from railopt.base.arrays import (
     Array,
     Bools,
+    Digested,
     Int32s,
     Ints,
     Rails,
-    Value,
+    check_range,
     check_suffix,
     digest,
     frozen,
@@ -38,9 +39,9 @@ from railopt.base.arrays import (
     saved_digest,
     write_atomic,
 )
-from railopt.base.errors import FOREIGN, FormatError, InputError, printable
+from railopt.base.errors import FOREIGN, FormatError, InputError, about, printable
 from railopt.base.units import quoted
-from railopt.files.formats import Connection, check_connections, format_cm
+from railopt.files.formats import format_stages
 from railopt.model.chunks import COLUMNS, Chunks
 from railopt.model.fabric import SIDES as SIDES
 from railopt.model.fabric import Fabric, check_side
@@ -60,7 +61,7 @@ class Bottleneck(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(Value):
+class Plan(Digested):
     """Every chunk on one rail, alive at both ends.
 
     rail    int16 [C], the rail of each chunk
@@ -100,20 +101,22 @@ class Plan(Value):
             raise InputError(f"{len(self.rail)} rails for {count} chunks: expected one per chunk")
         if not count:
             return
-        if self.rail.min() < 0 or self.rail.max() >= fabric.rails:
-            raise InputError(
-                f"rails from {self.rail.min()} to {self.rail.max()}: expected 0 to "
-                f"{fabric.rails - 1}"
-            )
+        check_range(self.rail, "rail", fabric.rails)
         if fabric.tx.min() == 0 or fabric.rx.min() == 0:
             dead = (fabric.tx[chunks.src, self.rail] == 0) | (fabric.rx[chunks.dst, self.rail] == 0)
             if dead.any():
                 row = int(np.argmax(dead))
+                ends = f"node {chunks.src[row]} to {chunks.dst[row]}"
                 raise InputError(
-                    f"chunk {row} from node {chunks.src[row]} to {chunks.dst[row]} on rail "
-                    f"{self.rail[row]}: "
-                    "that rail is dead at one of them"
+                    f"chunk {row} from {ends}: rail {self.rail[row]} is dead at one of them"
                 )
+
+    @classmethod
+    def of(cls, fabric: Fabric, chunks: Chunks, rail: Array, policy: str) -> Plan:
+        """The plan, its rails frozen in place."""
+        rails: Rails = rail.astype(np.int16, copy=False)
+        rails.flags.writeable = False
+        return cls(fabric, chunks, rails, policy)
 
     @cached_property
     def send(self) -> Ints:
@@ -126,10 +129,11 @@ class Plan(Value):
         return self._sum(self.chunks.dst)
 
     def _sum(self, node: Int32s) -> Ints:
-        loads = np.zeros(self.fabric.nodes * self.fabric.rails, np.int64)
-        np.add.at(loads, node.astype(np.int64) * self.fabric.rails + self.rail, self.chunks.size)
+        nodes, rails = self.fabric.nodes, self.fabric.rails
+        loads = np.zeros(nodes * rails, np.int64)
+        np.add.at(loads, node.astype(np.int64) * rails + self.rail, self.chunks.size)
         loads.flags.writeable = False
-        return loads.reshape(self.fabric.nodes, self.fabric.rails)
+        return loads.reshape(nodes, rails)
 
     def loads(self, side: str) -> Ints:
         """`send` or `recv` by name."""
@@ -214,12 +218,6 @@ class Plan(Value):
         """The digest in the header of its file, by which certificates name it."""
         return saved_digest("plan", *self._content())
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
     def _content(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         arrays = {
             **self.chunks.columns(),
@@ -267,15 +265,13 @@ class Plan(Value):
                 f"{printable(path)}: a plan without {sorted(missing)} and with unknown "
                 f"{printable(sorted(unknown))}"
             )
-        try:
+        with about(f"{printable(path)}: ", FormatError):
             fabric = _named(
                 Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"]),
                 header.get("names", {}),
             )
             chunks = Chunks.from_columns(fabric.nodes, header["chunk_gpus"], arrays)
             plan = cls(fabric, chunks, arrays["rail"], header["policy"], arrays.get("stage"))
-        except InputError as error:
-            raise FormatError(f"{printable(path)}: {error}") from error
         if not (
             np.array_equal(plan.send, arrays["send"])
             and np.array_equal(plan.recv, arrays["recv"])
@@ -334,22 +330,10 @@ class Plan(Value):
         between stages.
         """
         nodes, chunks = self.fabric.nodes, self.chunks
-        check_connections(chunks.size)
-        ends = zip(
-            (self.rail.astype(np.int64) * nodes + chunks.src).tolist(),
-            (self.rail.astype(np.int64) * nodes + chunks.dst).tolist(),
-            chunks.size.tolist(),
-            strict=True,
-        )
-        if self.stage is None:
-            return format_cm(nodes * self.fabric.rails, (Connection(*end) for end in ends))
-        ranks = np.unique(self.stage, return_inverse=True)[1].tolist()
-        last = max(ranks, default=0)
-        connections = [
-            Connection(*end, trigger=rank or None, done_trigger=rank + 1 if rank < last else None)
-            for end, rank in zip(ends, ranks, strict=True)
-        ]
-        return format_cm(nodes * self.fabric.rails, connections)
+        stage = None if self.stage is None else np.unique(self.stage, return_inverse=True)[1]
+        first = self.rail.astype(np.int64) * nodes
+        ends = first + chunks.src, first + chunks.dst
+        return format_stages(nodes * self.fabric.rails, *ends, chunks.size, stage)
 
 
 def in_stages(fabric: Fabric, plans: Mapping[int, Plan]) -> Plan:
@@ -398,6 +382,18 @@ def _slowest(loads: Ints, rates: Ints, side: str) -> tuple[Fraction, Bottleneck]
     return Fraction(found.load, found.rate), found
 
 
+def node_bound(fabric: Fabric, sent: Ints, received: Ints) -> Fraction:
+    """Seconds below which no plan gets whose nodes send and receive int64 [nodes] bytes: the
+    busiest node with all its NICs at work.
+    """
+    best = Fraction(0)
+    for loads, rates in ((sent, fabric.tx), (received, fabric.rx)):
+        for load, rate in zip(loads.tolist(), rates.sum(axis=1).tolist(), strict=True):
+            if load and rate:
+                best = max(best, Fraction(load, rate))
+    return best
+
+
 class Moves(NamedTuple):
     """Bytes over scale-up.
 
@@ -438,6 +434,21 @@ def needed_by(fabric: Fabric, chunks: Chunks) -> Bools:
     if chunks.targets is not None:
         return chunks.targets
     return np.arange(fabric.gpus) == (chunks.dst_gpu % fabric.gpus)[:, None]
+
+
+def target_sets(chunks: Chunks) -> tuple[Array, int]:
+    """(a number for the set of GPUs that need each chunk, [C]; one above all of them)."""
+    if chunks.targets is None:
+        return chunks.dst_gpu % chunks.gpus, chunks.gpus
+    packed = np.packbits(chunks.targets, axis=1)
+    whole = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
+    whole[:, : packed.shape[1]] = packed
+    words = whole.view(np.uint64)
+    number = np.unique(words[:, 0], return_inverse=True)[1]
+    for word in words.T[1:]:
+        values, place = np.unique(word, return_inverse=True)
+        number = np.unique(number * len(values) + place, return_inverse=True)[1]
+    return number, int(number.max(initial=0)) + 1
 
 
 def rail_costs(fabric: Fabric, chunks: Chunks) -> Array:

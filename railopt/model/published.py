@@ -84,8 +84,8 @@ def prophet(
     seed: int = 0,
 ) -> Traffic:
     """One dispatch of Pro-Prophet's training: `batch` sequences of 256 tokens over all GPUs (1,024
-    tokens per GPU on 16, 512 on 32), one expert per GPU, a token of `width` fp32 values to each of
-    its `top_k` different experts.
+    tokens per GPU on 16, 512 on 32), one expert per GPU.  A token of `width` fp32 values goes to
+    each of its `top_k` different experts.
 
     Popularity of the experts falls as rank ** -1.4 (gate "naive") or rank ** -1.3 ("balanced", a
     balance loss), in random order, and each GPU sees it through gamma noise of shape 4: these are

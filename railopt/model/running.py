@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Ints
-from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.arrays import Ints, check_total
+from railopt.base.errors import FormatError, InputError, about, printable
 from railopt.base.units import (
     INT64_MAX,
     PS_PER_US,
@@ -51,10 +51,8 @@ def running_job(text: str, fabric: Fabric) -> Running:
     """
     folder, chosen = _parsed(text)
     found = read_operations(folder, chosen)
-    try:
+    with about(f"{printable(folder)}: "):
         return _running(found, fabric, chosen)
-    except InputError as error:
-        raise type(error)(f"{printable(folder)}: {error}") from error
 
 
 def _parsed(text: str) -> tuple[str, Chosen]:
@@ -111,7 +109,8 @@ def _running(found: Operations, fabric: Fabric, chosen: Chosen) -> Running:
         raise FormatError("a communicator has a peer whose file is not there")
     src = np.where(found.kind == 0, here[0], here[1])
     dst = np.where(found.kind == 0, here[1], here[0])
-    _refuse_beyond_int64(found)
+    for kind in KINDS.values():
+        check_total(found.size[found.kind == kind])
     np.add.at(counted, (found.kind, src, dst), found.size)
     notes = [*placed, *_notes(found, counted), *_incomplete(found, gaps)]
     return Running(Traffic(counted.max(axis=0), fabric.nodes), tuple(notes))
@@ -169,15 +168,6 @@ def _refuse_contradictions(found: Operations, spans: Spans) -> None:
             f"{found.number[send]} of rank {src[send]} to {dst[send]} has {found.size[send]} "
             f"bytes, Recv {found.number[recv]}, which is the same there, {found.size[recv]}"
         )
-
-
-def _refuse_beyond_int64(found: Operations) -> None:
-    """Sums of all Sends and of all Recvs fit int64; halves of numbers add up without overflow."""
-    for kind, name in enumerate(KINDS):
-        size = found.size[found.kind == kind]
-        total = (int((size >> 32).sum()) << 32) + int((size & 0xFFFFFFFF).sum())
-        if total > INT64_MAX:
-            raise FormatError(f"all {name}s have {total} bytes: expected at most {INT64_MAX}")
 
 
 def _places(found: Operations, job: Communicator, fabric: Fabric) -> tuple[Ints, list[str]]:

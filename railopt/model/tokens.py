@@ -30,9 +30,10 @@ from railopt.base.arrays import (
     MAX_TOTAL,
     Array,
     Bools,
+    Digested,
     Int32s,
     Ints,
-    Value,
+    check_range,
     digest,
     frozen,
     whole_number,
@@ -47,7 +48,7 @@ _BITS = 62  # of a word of targets, and of a key
 
 
 @dataclass(frozen=True, eq=False)
-class Tokens(Value):
+class Tokens(Digested):
     """Tokens between `nodes` nodes of `gpus` GPUs each, one row per source GPU, node and
     set of GPUs.
 
@@ -132,11 +133,7 @@ class Tokens(Value):
         if len(own) != len(needs):
             raise InputError(f"{len(own)} sources for {len(needs)} tokens: expected one per token")
         for name, gpu in (("source", own), ("target", needs)):
-            if gpu.size and (gpu.min() < 0 or gpu.max() >= everywhere):
-                raise InputError(
-                    f"{name} goes from GPU {gpu.min()} to {gpu.max()}: expected 0 to "
-                    f"{everywhere - 1}"
-                )
+            check_range(gpu, name, everywhere)
         pair, sets = _sent(fabric, own, needs, dedup)
         pair, sets, number = _distinct(pair, sets, fabric)
         src_gpu, dst = np.divmod(pair, fabric.nodes)
@@ -165,12 +162,6 @@ class Tokens(Value):
             "targets": np.packbits(self.targets, axis=1),
         }
         return digest(header, columns)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokens) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
 
 
 def turned(fabric: Fabric) -> Fabric:

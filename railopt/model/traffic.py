@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +15,9 @@ from railopt.base import archive
 from railopt.base.arrays import (
     MAX_TEXT,
     Array,
+    Bools,
+    Digested,
     Ints,
-    Value,
     atomic_file,
     check_total,
     digest,
@@ -31,18 +31,17 @@ from railopt.base.arrays import (
     whole_number,
     write_atomic,
 )
-from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.errors import FormatError, InputError, about, printable
 from railopt.base.units import INT64_MAX, parse_bytes, quoted
 from railopt.files import formats, tabular
 from railopt.model.chunks import Chunks, check_count
 from railopt.model.fabric import Fabric
 
-BLOCK = 1 << 22  # entries of the matrix that are looked at together
 MAX_CM = 128 * formats.MAX_CONNECTIONS  # bytes of a `.cm`: a line, and perhaps its trigger's
 
 
 @dataclass(frozen=True, eq=False)
-class Traffic(Value):
+class Traffic(Digested):
     """Bytes between GPUs: `bytes` int64 [GPUs, GPUs], `[source, destination]`, over `nodes` equal
     nodes.
 
@@ -111,41 +110,25 @@ class Traffic(Value):
         """(source GPU, destination GPU, bytes) of every non-zero pair between different nodes, row
         by row.
         """
-        found = [(first + rows, columns) for first, rows, columns in self._pairs()]
-        src, dst = (np.concatenate(ends) for ends in zip(*found, strict=True))
+        src, dst = np.nonzero(self._between())
         return src, dst, self.bytes[src, dst]
 
-    def _pairs(self) -> Iterator[tuple[int, npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
-        """Blocks of rows: the first row, and (row from there, column) of the flows between
-        different nodes.
-        """
-        node = np.arange(len(self.bytes)) // self.gpus
-        step = max(1, BLOCK // len(node))
-        for first in range(0, len(node), step):
-            rows = slice(first, first + step)
-            src, dst = np.nonzero((self.bytes[rows] != 0) & (node[rows, None] != node))
-            yield first, src, dst
+    def _between(self) -> Bools:
+        """bool, shaped as `bytes`: the pairs between different nodes that have some."""
+        found: Bools = self.bytes != 0
+        for node in range(self.nodes):
+            inside = slice(node * self.gpus, (node + 1) * self.gpus)
+            found[inside, inside] = False
+        return found
 
     def chunks(self, cap: str | int) -> Chunks:
         """Cut every flow into chunks of at most `cap` ("256KiB", or bytes); "flow" keeps each flow
         whole.
         """
         most = None if cap == "flow" else parse_bytes(cap)
-        if self.bytes.size > BLOCK:
-            self._check_count(most)
+        flows = int(np.count_nonzero(self._between()))
+        check_count(flows, flows, total(self.bytes))  # before there is room for all of them
         return Chunks.from_flows(self.nodes, self.gpus, *self.flows(), most)
-
-    def _check_count(self, cap: int | None) -> None:
-        """Refuse too many chunks before there is room for all of them."""
-        nodes, gpus = self.nodes, self.gpus
-        tiles = self.bytes.reshape(nodes, gpus, nodes, gpus)
-        inside = sum(int(np.count_nonzero(tiles[node, :, node])) for node in range(nodes))
-        flows = int(np.count_nonzero(self.bytes)) - inside
-        sent = total(self.bytes)
-        check_count(flows, flows, sent)
-        if cap is not None:
-            pairs = (self.bytes[first + rows, columns] for first, rows, columns in self._pairs())
-            check_count(flows, sum(total(-(-sizes // cap)) for sizes in pairs), sent)
 
     @classmethod
     def from_chunks(cls, chunks: Chunks) -> Traffic:
@@ -171,10 +154,8 @@ class Traffic(Value):
                 )
             return traffic
         matrix = _foreign_matrix(path, fabric.nodes, fabric.gpus)
-        try:
+        with about(f"{printable(Path(path).name)}: "):
             return cls.from_matrix(matrix, fabric)
-        except InputError as error:
-            raise type(error)(f"{printable(Path(path).name)}: {error}") from error
 
     @classmethod
     def read_sized(cls, path: str | os.PathLike[str], nodes: int, gpus: int) -> Traffic:
@@ -184,10 +165,8 @@ class Traffic(Value):
         if Path(path).suffix.lower() == ".npz" and not _is_numpys(path):
             return cls._read_own(path)
         matrix = _foreign_matrix(path, nodes, gpus)
-        try:
+        with about(f"{printable(Path(path).name)}: "):
             return cls(tabular.as_integers(matrix, "traffic"), nodes)
-        except InputError as error:
-            raise type(error)(f"{printable(Path(path).name)}: {error}") from error
 
     @classmethod
     def _read_own(cls, path: str | os.PathLike[str]) -> Traffic:
@@ -198,10 +177,8 @@ class Traffic(Value):
                 f"{printable(path)}: a traffic file holds 'bytes' and 'nodes', found "
                 f"{printable(sorted(arrays))} and {printable(sorted(header))}"
             )
-        try:
+        with about(f"{printable(path)}: ", FormatError):
             return cls(arrays["bytes"], header["nodes"])
-        except InputError as error:
-            raise FormatError(f"{printable(path)}: {error}") from error
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write by suffix, in upper case too: `.npz` (railopt), `.npy`, `.csv` (square, without
@@ -224,12 +201,6 @@ class Traffic(Value):
     @cached_property
     def digest(self) -> str:
         return digest({"nodes": self.nodes}, {"bytes": self.bytes})
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Traffic) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
 
 
 def trace_file(text: str) -> tuple[str, str] | None:
@@ -284,11 +255,12 @@ def _foreign_matrix(path: str | os.PathLike[str], nodes: int, gpus: int) -> Arra
             raise FormatError(f"{name}: {mapped.size} entries, at most {formats.MAX_RANKS} squared")
         return np.array(mapped)
     text = read_text(path, MAX_CM if suffix == ".cm" else MAX_TEXT)
-    if suffix == ".cm":
-        return formats.cm_to_matrix(text, nodes, gpus, name)
-    if suffix == ".csv":
-        return tabular.parse_csv(text, nodes * gpus, name)
-    return formats.parse_matrix(text, name)
+    with about(f"{name}: ", FormatError):
+        if suffix == ".cm":
+            return formats.cm_to_matrix(text, nodes, gpus)
+        if suffix == ".csv":
+            return tabular.parse_csv(text, nodes * gpus)
+        return formats.parse_matrix(text)
 
 
 def _only_array(path: str | os.PathLike[str]) -> Array:
@@ -296,7 +268,7 @@ def _only_array(path: str | os.PathLike[str]) -> Array:
     with archive.opened(path) as members:
         if len(members.names) != 1 or not members.names[0].endswith(".npy"):
             raise FormatError(
-                f"{printable(path)}: members {printable(members.names)}: expected one array, the "
+                f"members {printable(members.names)}: expected one array, the "
                 f"matrix of bytes, or a file that railopt wrote"
             )
         return members.array(members.names[0])

@@ -30,7 +30,7 @@ import numpy as np
 
 from railopt.base.arrays import MAX_TOTAL, Floats, Ints, require_type
 from railopt.base.dice import Dice, exp, falling, ln
-from railopt.base.errors import InputError, did_you_mean
+from railopt.base.errors import InputError, about, did_you_mean
 from railopt.base.units import INT64_MAX, parse_bytes, parse_integer, parse_number, quoted
 from railopt.model.fabric import Fabric
 from railopt.model.published import fast_random, fast_zipf, prophet
@@ -295,6 +295,12 @@ ROUTED = tuple(name for name, made in WORKLOADS.items() if isinstance(made, type
 BYTES = tuple(name for name in WORKLOADS if name not in ROUTED)
 
 
+def known_workloads(text: str) -> str:
+    """The end of a complaint about a text that names none of them."""
+    meant = did_you_mean(text.partition(":")[0], WORKLOADS)
+    return f"known workloads: {', '.join(WORKLOADS)}{meant}"
+
+
 def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic | Tokens:
     """`"moe:skew=0.8,seed=1"` -> the workload of that name; unknown names and keys are errors.
 
@@ -346,10 +352,7 @@ def workload(spec: str, fabric: Fabric, **more: Any) -> Traffic | Routed:
     """As `from_spec`, but routing stays routing: which tokens choose which experts."""
     name, _, rest = spec.partition(":")
     if name not in WORKLOADS:
-        raise InputError(
-            f"unknown workload {quoted(name)}; known workloads: {', '.join(WORKLOADS)}"
-            f"{did_you_mean(name, WORKLOADS)}"
-        )
+        raise InputError(f"unknown workload {quoted(name)}; {known_workloads(name)}")
     known = _known(name)
     options: dict[str, Any] = {}
     for item in filter(None, rest.split(",")):
@@ -373,12 +376,10 @@ def workload(spec: str, fabric: Fabric, **more: Any) -> Traffic | Routed:
 def _value(text: str, default: Any, where: str) -> Any:
     if isinstance(default, str):
         return text
-    try:
+    with about(f"{where}: "):
         if isinstance(default, float):
             return float(parse_number(text))
         return parse_integer(text, "number", low=0)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
 
 
 def traffic_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic:
@@ -411,7 +412,6 @@ def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Token
         return from_spec(text, fabric)
     if not Path(text.partition(":")[0]).suffix:
         raise InputError(
-            f"{quoted(text)} is neither a file nor a workload; known workloads: "
-            f"{', '.join(WORKLOADS)}{did_you_mean(text.partition(':')[0], WORKLOADS)}"
+            f"{quoted(text)} is neither a file nor a workload; {known_workloads(text)}"
         )
     return Traffic.read(text, fabric)

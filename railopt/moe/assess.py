@@ -17,7 +17,8 @@ from railopt.model.traffic import Traffic
 from railopt.moe.aim import RailLinks, rail_plan
 from railopt.moe.iteration.timeline import IterationTimeline, timeline
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.moe.placement.placement import Placement, slot_gpus
+from railopt.moe.placement.packing import map_loads
+from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.prophet import measure
 from railopt.moe.presets import Preset, preset
 from railopt.moe.routing.dispatch import flows, gpu_loads
@@ -111,13 +112,7 @@ def scored_map(counts: Ints | Int32s, phy2log: Int32s, devices: int) -> Score:
     spread evenly over its slots.
     """
     load = counts.sum(axis=2, dtype=np.int64)
-    owner = slot_gpus(phy2log.shape[1], devices)
-    loads = np.zeros((*load.shape[:2], devices))
-    for layer, row in enumerate(phy2log):
-        slots = np.zeros((load.shape[2], devices))
-        np.add.at(slots, (row, owner), 1.0)
-        loads[:, layer] = load[:, layer] @ (slots / slots.sum(axis=1, keepdims=True))
-    return Score(_ratio(loads))
+    return Score(_ratio(np.stack([map_loads(step, phy2log, devices) for step in load])))
 
 
 def _ratio(loads: Floats) -> Floats:

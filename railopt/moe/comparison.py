@@ -5,7 +5,7 @@ moved, the busiest link under each rail policy, time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ from railopt.moe.placement.eplb import eplb
 from railopt.moe.placement.moves import CurvePoint, moves_curve
 from railopt.moe.placement.naming import least_moved
 from railopt.moe.placement.placement import Placement
-from railopt.moe.placement.planners import Placed, PlacementProblem, one_more, place
+from railopt.moe.placement.planners import Placed, PlacementProblem, one_more, place, slots_of
 from railopt.moe.presets import Preset
 from railopt.moe.question import Fold, PlacementBefore, PlacementQuestion
 from railopt.moe.routing.trace import TRAINING, Trace
@@ -210,7 +210,7 @@ class _Planning(NamedTuple):
 
     def rows_seen(self, trial: Fold) -> list[int]:
         """The rows of a trial that are within the window."""
-        steps = self.question.steps.window.checked().steps
+        steps = self.question.steps.window.steps
         return list(trial.seen if steps is None else trial.seen[-steps:])
 
     def planned(self, trial: Fold) -> tuple[Placed, SeenSteps]:
@@ -219,7 +219,7 @@ class _Planning(NamedTuple):
         window = asked.steps.window
         if asked.planner == "contiguous" or (window.decay is None and trial.seen == trial.scored):
             # no step is looked at, or nothing is to be foreseen
-            window = window._replace(decay=1.0)
+            window = replace(window, decay=1.0)
         seen_steps = seen(self.trace.counts[self.rows_seen(trial)], window)
         problem = PlacementProblem(
             self.model.weighing_moves(asked.before.move_weight).over(
@@ -336,26 +336,14 @@ def _assumed_slots(planning: _Planning) -> AssumedSlots | None:
 
 
 def _curve(before: PlacementBefore, groups: int, loads: Ints, model: TimeModel) -> MovesCurve:
-    """Budgets of 0, 1, 2, 4, ... moves per layer for loads int64 [layers, experts] after the
-    placement before, until one more changes nothing.
-    """
-    placement, old = before.placement, before.slots
-    if old is None and (placement is None or np.ptp(placement.holds.sum(axis=2))):
+    """Budgets of moves for loads int64 [layers, experts] after the placement before."""
+    old = slots_of(before.placement, before.slots)
+    if old is None:
         raise InputError(
             "moves against balance: expected a placement before with as many experts on every GPU"
         )
-    if old is None:
-        assert placement is not None
-        old = placement.phy2log()
     sizes = (old.shape[1], groups, model.nodes, model.devices)
-    points: list[CurvePoint] = []
-    budgets = [0, *(1 << bit for bit in range(old.shape[1].bit_length() + 1))]
-    for budget in budgets:
-        points += moves_curve(loads, old, sizes, [budget])
-        if len(points) > 2 and points[-1].moves == points[-2].moves:
-            points.pop()
-            break
-    return MovesCurve(tuple(points), loads.tolist())
+    return MovesCurve(tuple(moves_curve(loads, old, sizes)), loads.tolist())
 
 
 def _moves(planning: _Planning, placement: Placement, start: Placement) -> ExpertMoves:
@@ -379,15 +367,11 @@ def _moves(planning: _Planning, placement: Placement, start: Placement) -> Exper
 def _planning(
     trace: Trace, fabric: Fabric, question: PlacementQuestion, sized: Preset
 ) -> _Planning:
-    tokens = question.job.tokens or trace.tokens_per_rank
-    if not tokens:
-        rows = trace.counts.size // trace.experts
-        tokens = int(trace.counts.sum(dtype=np.int64) / rows / trace.top_k)
+    tokens = question.job.tokens or trace.usual_tokens
     several = len(trace.layers) > 1  # whose compute hides transfers
     model = sized.model(fabric, tokens, gpu_flops=question.job.gpu_flops, overlap=several)
-    room, wanted, on = question.room, question.room.replicas, model.devices
-    if question.active is not None:
-        on = int(question.active.sum())
+    room, wanted, active = question.room, question.room.replicas, question.active
+    on = model.devices if active is None else int(active.sum())
     if wanted is None and question.planner == "replicate" and room.memory is None:
         wanted = one_more(trace.experts, on)
     if wanted is not None and room.even_slots and question.planner == "replicate":

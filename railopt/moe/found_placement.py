@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Bools, Floats, Ints
-from railopt.base.draws import below, seeded
-from railopt.base.kernels import kernel, part
+from railopt.base.kernels import below, kernel, part, seeded
 from railopt.moe.joint import Demand
 
 ROUNDS = 2  # in which each expert's tokens are split, the others' being where they are

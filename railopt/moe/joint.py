@@ -72,16 +72,6 @@ class Demand:
     def __post_init__(self) -> None:
         for name, axes in (("tokens", 2), ("slots", 1), ("tx", 1), ("rx", 1)):
             object.__setattr__(self, name, frozen(getattr(self, name), np.int64, name, axes))
-        nodes, experts = self.tokens.shape
-        if {len(self.slots), len(self.tx), len(self.rx)} != {nodes}:
-            raise InputError(f"slots, tx and rx: expected {nodes} numbers each, one per node")
-        if min(each.min() for each in (self.tokens, self.slots, self.tx, self.rx)) < 0:
-            raise InputError("tokens, slots and rates can't be negative")
-        if self.holds is not None and self.holds.shape != (nodes, experts):
-            raise InputError(f"holds: expected [{nodes}, {experts}], one per node and expert")
-        unheld = experts - int(self.held.any(axis=0).sum())
-        if int(self.slots.sum()) < unheld:
-            raise InputError(f"{int(self.slots.sum())} slots can't hold {unheld} experts")
 
     @classmethod
     def of(cls, fabric: Fabric, counts: Ints, slots_per_gpu: int, token_bytes: int) -> Demand:
@@ -157,11 +147,6 @@ class Demand:
     def prices(self) -> NodePrices:
         """Good prices."""
         return self.relaxed().prices
-
-    def best(self) -> tuple[Fraction, NodePrices]:
-        """The bound by good prices, and these."""
-        prices = self.prices()
-        return self.bound(prices), prices
 
     def certificate(self, prices: NodePrices) -> Certificate:
         """The bound by these prices, for `railopt check`."""

@@ -77,11 +77,6 @@ class Preset:
         )
 
 
-def _gpt(name: str, layers: int, width: int, experts: int, top_k: int) -> Preset:
-    """A GPT block: attention 4 d^2, experts of two matrices d x 4d."""
-    return Preset(name, layers, experts, top_k, width, 4 * width, 4 * width * width, matrices=2)
-
-
 PRESETS = {
     "mixtral-8x7b": Preset("Mixtral 8x7B", 32, 8, 2, 4096, 14336, 41_943_040),
     "mixtral-8x22b": Preset("Mixtral 8x22B", 56, 8, 2, 6144, 16384, 88_080_384),
@@ -90,16 +85,6 @@ PRESETS = {
     "olmoe-1b-7b": Preset("OLMoE-1B-7B", 16, 64, 8, 2048, 1024, 16_777_216),
     "qwen3-235b-a22b": Preset("Qwen3-235B-A22B", 94, 128, 8, 4096, 1536, 71_303_168),
 }
-
-
-def moe_gpt(size: str, experts: int, top_k: int) -> Preset:
-    """Pro-Prophet's MoE-GPT models (arXiv 2411.10003): 12 or 24 layers, width 512 to 2048; D stands
-    for deeper.
-    """
-    dims = {"S": (12, 512), "M": (12, 1024), "L": (12, 2048), "DS": (24, 512), "DM": (24, 1024)}
-    if size not in dims:
-        raise InputError(f"MoE-GPT-{size}: known sizes are {', '.join(dims)}")
-    return _gpt(f"MoE-GPT-{size}", *dims[size], experts, top_k)
 
 
 def preset(name: str) -> Preset:

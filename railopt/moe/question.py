@@ -11,7 +11,7 @@ from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.repair import FewMoves
 from railopt.moe.presets import Preset
 from railopt.moe.routing.trace import Trace
-from railopt.moe.routing.window import WHOLE, Window
+from railopt.moe.routing.window import WHOLE, Window, held_out
 
 
 class ExpertRoom(NamedTuple):
@@ -45,29 +45,21 @@ class StepChoice(NamedTuple):
     window        what a plan sees of the steps before it
     held_out      last steps that are scored on and not planned on (None: a quarter of them)
     rolling       held-out steps after which to plan anew (None: one plan for all of them)
-    only          plan on this recorded iteration alone, -1 the last, and score on `evaluated_on`
-                  (None: the same)
+    only          plan and score on this recorded iteration alone, -1 the last
     """
 
     window: Window = WHOLE
     held_out: int | None = None
     rolling: int | None = None
     only: int | None = None
-    evaluated_on: int | None = None
 
     def folds(self, trace: Trace) -> list[Fold]:
         """Which plans are made, and what each is scored on."""
         if self.only is not None:
             row = trace.row(self.only)
-            other = row if self.evaluated_on is None else trace.row(self.evaluated_on)
-            return [Fold(range(row, row + 1), range(other, other + 1))]
+            return [Fold(range(row, row + 1), range(row, row + 1))]
         steps = len(trace.iterations)
-        held = min(max(1, steps // 4), steps - 1) if self.held_out is None else self.held_out
-        if not 0 <= held < steps:
-            raise InputError(
-                f"{held} of {steps} recorded steps held out: expected 0 to {steps - 1}, since a "
-                f"plan needs one to see"
-            )
+        held = held_out(steps, self.held_out)
         if held == 0:
             if self.rolling is not None:
                 raise InputError("planning anew after held-out steps: none are held out")

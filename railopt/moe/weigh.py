@@ -42,7 +42,7 @@ from railopt.moe.placement.prophet import measure
 from railopt.moe.presets import Preset
 from railopt.moe.routing.dispatch import flows
 from railopt.moe.routing.trace import TRAINING, Trace
-from railopt.moe.routing.window import WHOLE, seen
+from railopt.moe.routing.window import WHOLE, held_out, seen
 from railopt.schedule.synthesis import synthesise
 from railopt.schedule.value import require_two_levels
 from railopt.sim.assumptions import ROCE_INCAST, Assumptions
@@ -395,8 +395,8 @@ class _Weighing:
         return found, flow * self.sized.token_bytes()
 
     def iteration_ps(self, terms: list[Terms]) -> int:
-        """With copies that are sent and added up each time where this is training; else the forward
-        pass alone, copies being there.
+        """In training: copies are sent and their gradients added up each time.  Else: the forward
+        pass alone, with copies in place.
         """
         if self.trace.records == TRAINING:
             style = "ours" if any(each.copies for each in terms) else "deepspeed"
@@ -443,12 +443,10 @@ def weigh(
     steps = len(trace.iterations)
     if steps < 2:
         raise InputError(f"{steps} recorded step: expected at least two, one to plan on")
-    held = min(max(1, steps // 4), steps - 1) if asked.held_out is None else asked.held_out
-    if not 1 <= held < steps:
-        raise InputError(f"{held} of {steps} steps held out: expected 1 to {steps - 1}")
+    held = held_out(steps, asked.held_out, 1)
     sized = dimensions(trace, asked.model)
-    tokens = trace.tokens_per_rank or max(1, int(trace.load.sum(axis=2).mean() / trace.ranks))
-    model = sized.model(fabric, tokens, gpu_flops=asked.gpu_flops, overlap=len(trace.layers) > 1)
+    overlap = len(trace.layers) > 1  # other layers' compute hides transfers
+    model = sized.model(fabric, trace.usual_tokens, gpu_flops=asked.gpu_flops, overlap=overlap)
     weighing = _Weighing(
         trace, fabric, asked, sized, model, usual_chunk(trace, sized.token_bytes())
     )
@@ -574,29 +572,28 @@ def _placed(weighing: _Weighing, last: int) -> Placement:
 
 
 class Farthest(NamedTuple):
-    """A layer of a scored iteration, the bound's prices and the placement that was found."""
+    """What nothing beats in a layer of a scored iteration, and the placement that was found."""
 
-    iteration: int
-    layer: int
-    demand: Demand
-    prices: NodePrices
+    bound: LayerBound
     placed: FoundPlacement
 
     def distance(self) -> Fraction:
         """Seconds from the bound to what was found, dispatch and combine."""
-        return self.placed.both_ways(self.demand) - self.demand.both_ways(self.prices)
+        demand = self.bound.demand
+        return self.placed.both_ways(demand) - demand.both_ways(self.bound.prices)
 
     def parts(self) -> dict[str, Fraction]:
         """The distance by the freedom that makes it, in seconds: the bound rises as its prices
         become this step's own, as the placement becomes the one that was found, and as the split
         does.
         """
-        demand, own = self.demand, self.demand.relaxed()
+        demand = self.bound.demand
+        own = demand.relaxed()
         kept = replace(demand, holds=self.placed.holds, slots=0 * demand.slots)
         parts = np.count_nonzero(((own.held > 0.01) & (own.held < 0.99)).any(axis=0))
         whole = f"it holds parts of {parts} experts on several nodes, or " if parts else ""
         steps = {
-            "none": demand.both_ways(self.prices),
+            "none": demand.both_ways(self.bound.prices),
             "prices: one set serves all steps of a layer": demand.both_ways(own.prices),
             f"placement: {whole}the search missed a better one": kept.both_ways(kept.prices()),
             "split of tokens over the copies that were found": self.placed.both_ways(demand),
@@ -611,7 +608,7 @@ def _weakness(bound: int, found: int, farthest: Farthest) -> str:
     if 10 * found <= 11 * bound:
         return ""
     behind = f"the last bound is {1 - bound / found:.0%} below the best found"
-    nodes, experts = farthest.demand.tokens.shape
+    nodes, experts = farthest.bound.demand.tokens.shape
     if nodes * experts > MOST_CELLS:
         return (
             f"{behind}: {experts} experts on {nodes} nodes are too many for its linear program, so "
@@ -621,9 +618,8 @@ def _weakness(bound: int, found: int, farthest: Farthest) -> str:
     most = max(parts, key=parts.__getitem__)
     share = float(parts[most] / farthest.distance())
     return (
-        f"{behind}; in layer {farthest.layer} "
-        f"of step {farthest.iteration}, where they are farthest apart, {share:.0%} of that is the "
-        f"{most}"
+        f"{behind}; in layer {farthest.bound.layer} of step {farthest.bound.iteration}, where they "
+        f"are farthest apart, {share:.0%} of that is the {most}"
     )
 
 
@@ -644,43 +640,39 @@ class _Bounds:
             kept = way.keep_copies == other.keep_copies, way.domain == other.domain
             if all(same + kept):
                 return bound, known
-        total = Fraction(0)
-        for layer in range(len(self.weighing.trace.layers)):
-            demands = self.weighing.demands(way, layer, self.scored)
-            total += self._add(name, layer, demands, [each.prices for each in _relaxed(demands)])
-        self._known.append((way, name, self._per_step(total)))
-        return self._per_step(total), name
+        bound, _ = self._shown(name, way)
+        self._known.append((way, name, bound))
+        return bound, name
 
     def last(self) -> tuple[int, int, Farthest]:
         """Picoseconds per step that nothing in the slots beats, and that the best placement and
         split found take; the layer and step where these are farthest apart.
         """
-        total, found, apart = Fraction(0), Fraction(0), []
-        for layer in range(len(self.weighing.trace.layers)):
-            demands = self.weighing.demands(None, layer, self.scored)
-            relaxed = _relaxed(demands)
-            total += self._add(ANY_PLACEMENT, layer, demands, [each.prices for each in relaxed])
-            for demand, near in zip(demands, relaxed, strict=True):
-                placed = find_placement(demand, near.held)
-                found += placed.both_ways(demand)
-                apart.append((demand, near.prices, placed))
-        places = zip(apart, self.witness[ANY_PLACEMENT], strict=True)
-        every = (Farthest(each.iteration, each.layer, *there) for there, each in places)
-        return self._per_step(total), self._per_step(found), max(every, key=Farthest.distance)
+        bound, relaxed = self._shown(ANY_PLACEMENT, None)
+        every = [
+            Farthest(each, find_placement(each.demand, near.held))
+            for each, near in zip(self.witness[ANY_PLACEMENT], relaxed, strict=True)
+        ]
+        found = sum(each.placed.both_ways(each.bound.demand) for each in every)
+        return bound, self._per_step(found), max(every, key=Farthest.distance)
 
-    def _add(
-        self, name: str, layer: int, demands: list[Demand], prices: list[NodePrices]
-    ) -> Fraction:
-        """Seconds of dispatch and combine of all scored steps in a layer."""
-        trace, total, layers = self.weighing.trace, Fraction(0), []
-        for row, demand, price in zip(self.scored, demands, prices, strict=True):
-            total += demand.both_ways(price)
-            when = int(trace.iterations[row])
-            layers.append(LayerBound(when, int(trace.layers[layer]), demand, price))
-        self.witness[name] = (*self.witness.get(name, ()), *layers)
-        return total
+    def _shown(self, name: str, way: _Way | None) -> tuple[int, list[Relaxed]]:
+        """Picoseconds of dispatch and combine per step that nothing beats with a way's copies
+        (None: any), shown by a witness of this name; and what its prices come from.
+        """
+        trace, bounds, relaxed = self.weighing.trace, [], []
+        for layer, number in enumerate(trace.layers.tolist()):
+            demands = self.weighing.demands(way, layer, self.scored)
+            near = _relaxed(demands)
+            for row, demand, each in zip(self.scored, demands, near, strict=True):
+                when = int(trace.iterations[row])
+                bounds.append(LayerBound(when, number, demand, each.prices))
+            relaxed += near
+        self.witness[name] = tuple(bounds)
+        seconds = sum(each.demand.both_ways(each.prices) for each in bounds)
+        return self._per_step(seconds), relaxed
 
-    def _per_step(self, seconds: Fraction) -> int:
+    def _per_step(self, seconds: Fraction | int) -> int:
         return int(seconds * PS_PER_S / len(self.scored))
 
 

@@ -16,7 +16,7 @@ from railopt.model.plan import Plan
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
 from railopt.policies import outside
-from railopt.policies.equitable_colouring import equitable
+from railopt.policies.colouring import equitable
 from railopt.policies.excess import even_excess
 from railopt.policies.fixed import hashed, own_nic, pxn, random, rotate, round_robin
 from railopt.policies.longest_first import lpt, lpt_dealt, lpt_global, lpt_local

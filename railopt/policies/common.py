@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array, Ints, Rails
+from railopt.base.arrays import Array, Ints
 from railopt.base.errors import Infeasible, InputError
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.plan import Plan
 
 __all__ = [
     "MAX_COST",
@@ -21,7 +20,6 @@ __all__ = [
     "Costs",
     "check_alive",
     "costs",
-    "make_plan",
     "rail_turns",
 ]
 
@@ -86,13 +84,6 @@ def check_alive(fabric: Fabric, chunks: Chunks) -> None:
             f"{np.flatnonzero(fabric.rx[f]).tolist()}; "
             "repair a NIC or take their traffic away"
         )
-
-
-def make_plan(fabric: Fabric, chunks: Chunks, rail: Array, policy: str) -> Plan:
-    """The plan, its rails frozen in place."""
-    rails: Rails = rail.astype(np.int16, copy=False)
-    rails.flags.writeable = False
-    return Plan(fabric, chunks, rails, policy)
 
 
 def rail_turns(fabric: Fabric) -> Ints | None:

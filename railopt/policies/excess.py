@@ -21,7 +21,7 @@ from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.policies.common import check_alive, make_plan
+from railopt.policies.common import check_alive
 from railopt.policies.rounds import largest_of_each, pair_numbers
 
 __all__ = ["DEBT", "EvenSenders", "even_excess"]
@@ -75,22 +75,6 @@ def _shares(tx: Array, rx: Array) -> Shares:
     return Shares(*(np.where(rate > 0, np.maximum(rate >> shift, 1), 0) for rate in (tx, rx)))
 
 
-def _sent_by_numpy(rows: Rows) -> Array:
-    """`bytes_sent` for Python."""
-    sent = np.zeros(rows.pairs, np.int64)
-    np.add.at(sent, rows.pair, rows.size)
-    return sent
-
-
-@part(numpy=_sent_by_numpy)
-def bytes_sent(rows: Rows) -> Array:
-    """int64 [pairs]: bytes."""
-    sent = np.zeros(rows.pairs, np.int64)
-    for c in range(rows.size.size):
-        sent[rows.pair[c]] += rows.size[c]
-    return sent
-
-
 @part
 def _due(rows: Rows, shares: Shares) -> Array:
     """int64 [pairs, rails]: minus the bytes that each rail should carry to a destination, by the
@@ -98,7 +82,9 @@ def _due(rows: Rows, shares: Shares) -> Array:
     """
     rails = shares.tx.shape[1]
     over = np.zeros((rows.pairs, rails), np.int64)
-    sent = bytes_sent(rows)
+    sent = np.zeros(rows.pairs, np.int64)
+    for c in range(rows.size.size):
+        sent[rows.pair[c]] += rows.size[c]
     for c in range(rows.size.size):
         k, f, p, whole = rows.sender[c], rows.dst[c], rows.pair[c], 0
         due = sent[p]
@@ -268,4 +254,4 @@ def even_excess(fabric: Fabric, chunks: Chunks) -> Plan:
     if len(rail):
         senders = EvenSenders.of(fabric)
         senders.assign(chunks.src, chunks.src_gpu, chunks.dst, chunks.size, rail)
-    return make_plan(fabric, chunks, rail, "even-excess")
+    return Plan.of(fabric, chunks, rail, "even-excess")

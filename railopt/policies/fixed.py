@@ -19,25 +19,25 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.base.arrays import Array, Ints, Rails, by_key, whole_number
-from railopt.base.dice import Dice
+from railopt.base.dice import Dice, mixed
 from railopt.base.errors import InputError
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.policies import rounds
-from railopt.policies.common import check_alive, costs, make_plan
+from railopt.policies.common import check_alive, costs
 
 __all__ = ["hashed", "own_nic", "own_rails", "pxn", "random", "rotate", "round_robin"]
 
 
 def own_nic(fabric: Fabric, chunks: Chunks) -> Plan:
     """The rail of the source GPU; one that is near several NICs takes them in turn."""
-    return make_plan(fabric, chunks, _of_gpu(fabric, chunks, chunks.src_gpu), "own-nic")
+    return Plan.of(fabric, chunks, _of_gpu(fabric, chunks, chunks.src_gpu), "own-nic")
 
 
 def pxn(fabric: Fabric, chunks: Chunks) -> Plan:
     """The rail of the target GPU: the source node forwards over scale-up first."""
-    return make_plan(fabric, chunks, _of_gpu(fabric, chunks, chunks.dst_gpu), "pxn")
+    return Plan.of(fabric, chunks, _of_gpu(fabric, chunks, chunks.dst_gpu), "pxn")
 
 
 def hashed(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
@@ -46,13 +46,14 @@ def hashed(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     key = (chunks.src_gpu.astype(np.uint64) << np.uint64(32)) | chunks.dst_gpu.astype(np.uint64)
     if chunks.gpus == 1:  # synthetic chunks: every chunk is a flow of its own
         key = (key << np.uint64(20)) ^ chunks.flow.astype(np.uint64)
-    return make_plan(fabric, chunks, _weighted(fabric, chunks, _mix(key, seed)), "hash")
+    draws = mixed(key + np.uint64((0x9E3779B97F4A7C15 * (2 * seed + 1)) % 2**64))
+    return Plan.of(fabric, chunks, _weighted(fabric, chunks, draws), "hash")
 
 
 def random(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     """Every chunk to a random rail."""
     draws = Dice(seed, "random").words(len(chunks))
-    return make_plan(fabric, chunks, _weighted(fabric, chunks, draws), "random")
+    return Plan.of(fabric, chunks, _weighted(fabric, chunks, draws), "random")
 
 
 def round_robin(fabric: Fabric, chunks: Chunks) -> Plan:
@@ -69,7 +70,7 @@ def _in_turn(fabric: Fabric, chunks: Chunks, turned: bool, name: str) -> Plan:
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
     rounds.round_robin(chunks.src, chunks.dst, costs(fabric), turned, rail)
-    return make_plan(fabric, chunks, rail, name)
+    return Plan.of(fabric, chunks, rail, name)
 
 
 def _of_gpu(fabric: Fabric, chunks: Chunks, gpu: npt.NDArray[np.int32]) -> Ints:
@@ -127,14 +128,6 @@ def _living(fabric: Fabric, src: Array, dst: Array, rail: Ints) -> Ints:
 def _dead(fabric: Fabric, src: Array, dst: Array, rail: Ints) -> npt.NDArray[np.bool_]:
     """Whether a rail is dead at either end."""
     return (fabric.tx[src, rail] == 0) | (fabric.rx[dst, rail] == 0)
-
-
-def _mix(key: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
-    """splitmix64's finaliser: every input bit reaches every output bit."""
-    key = key + np.uint64((0x9E3779B97F4A7C15 * (2 * seed + 1)) % 2**64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
-    return key ^ (key >> np.uint64(31))
 
 
 def _weighted(fabric: Fabric, chunks: Chunks, draws: npt.NDArray[np.uint64]) -> Ints:

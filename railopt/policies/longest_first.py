@@ -12,7 +12,7 @@ guarantees none: what a node sends to others moves a chunk to any rail.  `lpt-de
 the sender's largest size, of equal chunks all, from rails that are spread over the pairs of a node,
 in turn upwards and downwards.
 
-Each has a fast kernel for equal rails and a plain one for all others (`equal_rails`,
+Each has a fast kernel for equal rails and a plain one for all others (`by_size`,
 `unequal_rails`); both follow the same rule, and `Senders` chooses between them for `railopt.plan`
 and for `Planner` alike.
 """
@@ -28,8 +28,8 @@ from railopt.base.dice import Dice
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.policies import by_size, equal_rails, rounds, unequal_rails
-from railopt.policies.common import Columns, Costs, check_alive, costs, make_plan, rail_turns
+from railopt.policies import by_size, rounds, unequal_rails
+from railopt.policies.common import Columns, Costs, check_alive, costs, rail_turns
 
 __all__ = ["PAIR_WEIGHT", "Senders", "lpt", "lpt_dealt", "lpt_global", "lpt_local"]
 
@@ -65,8 +65,8 @@ class Senders:
         """Fill `rail`, int16 [C]: each sender's chunks, largest first, to its rail that would be
         done first; equal sizes go by chunk index, equal times by rail index.
         """
-        if self.equal_nics and equal_rails.fits(chunks, self.count, self.fabric.rails):
-            equal_rails.lpt(chunks, self.count, self.fabric.rails, rail)
+        if self.equal_nics and by_size.fits(chunks, self.count, self.fabric.rails):
+            by_size.lpt(chunks, self.count, self.fabric.rails, rail)
         else:
             kernel, costs = unequal_rails.summed(unequal_rails.lpt, self.costs, chunks)
             kernel(by_size.largest_first(chunks.size), chunks, costs, rail)
@@ -84,18 +84,12 @@ class Senders:
         if not len(rows):
             return
         nodes, rails = fabric.nodes, fabric.rails
-        if fabric.is_uniform and equal_rails.pairs_fit(chunks, nodes, rails, PAIR_WEIGHT):
-            spread = equal_rails.Spread(self.count, nodes, rails, self.costs.first, PAIR_WEIGHT)
-            equal_rails.lpt_local(chunks, rows, spread, rail)
+        if fabric.is_uniform and by_size.pairs_fit(chunks, nodes, rails, PAIR_WEIGHT):
+            spread = by_size.Spread(self.count, nodes, rails, self.costs.first, PAIR_WEIGHT)
+            by_size.lpt_local(chunks, rows, spread, rail)
         else:
-            words = by_size.largest_first(chunks.size[rows])
-            kernel, costs = unequal_rails.summed(
-                unequal_rails.lpt_local, self.costs, chunks, 1 + PAIR_WEIGHT
-            )
-            ends = chunks.src[rows], chunks.dst[rows]
-            pairs = rounds.pair_numbers(*ends, costs.tx, nodes)
             rail[rows] = -1
-            kernel(words, rows, pairs, chunks, costs, PAIR_WEIGHT, rail)
+            self._by_pairs(chunks, rows, rail)
 
     def lpt_dealt(self, chunks: Columns, rail: Rails) -> None:
         """Fill `rail`, int16 [C]: chunks of the sender's largest size in turn, for every other
@@ -106,21 +100,26 @@ class Senders:
             self.lpt_local(chunks, rail)
             return
         nodes, rails = self.fabric.nodes, self.fabric.rails
-        kernel, costs = unequal_rails.summed(
-            unequal_rails.lpt_local, self.costs, chunks, 1 + PAIR_WEIGHT
-        )
         largest = rounds.largest_of_each(chunks.src, chunks.size, self.count)
         rows = np.flatnonzero(chunks.size == largest[chunks.src])
-        pairs = rounds.pair_numbers(chunks.src, chunks.dst, costs.tx, nodes)
-        turn, _ = rounds.ranks(pairs[0][rows], pairs[1])
+        ends = chunks.src[rows], chunks.dst[rows]
+        turn, _ = rounds.ranks(*rounds.pair_numbers(*ends, self.costs.tx, nodes))
         apart = chunks.dst[rows] - chunks.src[rows] - self.costs.first - 1
         start, downwards = np.divmod(apart % nodes, 2)
         many = nodes > 2 * rails  # then neighbouring receivers get rails of their own
         start = 2 * start % rails if many else start * rails // (nodes // 2)
         rail[:] = -1
         rail[rows] = np.where(downwards, start - 1 - turn, start + turn) % rails
-        words, every = by_size.largest_first(chunks.size), np.arange(len(chunks.size))
-        kernel(words, every, pairs, chunks, costs, PAIR_WEIGHT, rail)
+        self._by_pairs(chunks, np.arange(len(rail)), rail)
+
+    def _by_pairs(self, chunks: Columns, rows: Ints, rail: Rails) -> None:
+        """Those of the chunks `rows` whose `rail` is -1, among the others' loads, on any rails."""
+        kernel, costs = unequal_rails.summed(
+            unequal_rails.lpt_local, self.costs, chunks, 1 + PAIR_WEIGHT
+        )
+        words, ends = by_size.largest_first(chunks.size[rows]), (chunks.src[rows], chunks.dst[rows])
+        pairs = rounds.pair_numbers(*ends, costs.tx, self.fabric.nodes)
+        kernel(words, rows, pairs, chunks, costs, PAIR_WEIGHT, rail)
 
 
 def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
@@ -134,7 +133,7 @@ def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
         Senders.of(fabric).lpt(columns, rail)
     else:
         _lpt_drawn(fabric, columns, seed, rail)
-    return make_plan(fabric, chunks, rail, "lpt")
+    return Plan.of(fabric, chunks, rail, "lpt")
 
 
 def _lpt_drawn(fabric: Fabric, chunks: Columns, seed: int, rail: Rails) -> None:
@@ -154,7 +153,7 @@ def lpt_local(fabric: Fabric, chunks: Chunks) -> Plan:
     columns = Columns.of(chunks)
     rail = np.empty(len(columns.size), np.int16)
     Senders.of(fabric).lpt_local(columns, rail)
-    return make_plan(fabric, chunks, rail, "lpt-local")
+    return Plan.of(fabric, chunks, rail, "lpt-local")
 
 
 def lpt_dealt(fabric: Fabric, chunks: Chunks) -> Plan:
@@ -164,7 +163,7 @@ def lpt_dealt(fabric: Fabric, chunks: Chunks) -> Plan:
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
     Senders.of(fabric).lpt_dealt(Columns.of(chunks), rail)
-    return make_plan(fabric, chunks, rail, "lpt-dealt")
+    return Plan.of(fabric, chunks, rail, "lpt-dealt")
 
 
 def lpt_global(fabric: Fabric, chunks: Chunks) -> Plan:
@@ -175,9 +174,9 @@ def lpt_global(fabric: Fabric, chunks: Chunks) -> Plan:
     columns = Columns.of(chunks)
     rail = np.empty(len(columns.size), np.int16)
     nodes, rails = fabric.nodes, fabric.rails
-    if len(rail) and fabric.is_uniform and equal_rails.pairs_fit(columns, nodes, rails):
-        equal_rails.lpt_global(columns, nodes, rails, rail)
+    if len(rail) and fabric.is_uniform and by_size.pairs_fit(columns, nodes, rails):
+        by_size.lpt_global(columns, nodes, rails, rail)
     else:
         kernel, paid = unequal_rails.summed(unequal_rails.lpt_global, costs(fabric), columns, 2)
         kernel(by_size.largest_first(chunks.size), columns, paid, rail)
-    return make_plan(fabric, chunks, rail, "lpt-global")
+    return Plan.of(fabric, chunks, rail, "lpt-global")

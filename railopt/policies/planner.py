@@ -28,6 +28,7 @@ from railopt.policies.cutting import Cut, cut_rows, room_for
 from railopt.policies.excess import EvenSenders
 from railopt.policies.fixed import own_nic, own_rails
 from railopt.policies.longest_first import Senders
+from railopt.policies.rounds import round_robin
 from railopt.policies.spilling import FastSpill, spill
 
 __all__ = ["NODE_POLICIES", "NodePlan", "Planner", "planned_by"]
@@ -38,21 +39,19 @@ _FIRST_ROOM = 4096
 
 # (columns [C], bytes of the largest chunk, rails [C] to be filled)
 Rule = Callable[[Cut, int, Rails], None]
+MakeRule = Callable[[Fabric, int | None], Rule]
 
 
-def _lpt(fabric: Fabric, node: int | None) -> Rule:
-    senders = Senders.of(fabric, node)
-    return lambda cut, largest, rail: senders.lpt(_columns(cut, largest), rail)
+def _lpt_by(put: Callable[[Senders, Columns, Rails], None]) -> MakeRule:
+    """An LPT of `Senders`."""
 
+    def rule(fabric: Fabric, node: int | None) -> Rule:
+        senders = Senders.of(fabric, node)
+        return lambda cut, largest, rail: put(
+            senders, Columns(cut.sender, cut.dst, cut.size, largest, len(cut.size) * largest), rail
+        )
 
-def _lpt_local(fabric: Fabric, node: int | None) -> Rule:
-    senders = Senders.of(fabric, node)
-    return lambda cut, largest, rail: senders.lpt_local(_columns(cut, largest), rail)
-
-
-def _lpt_dealt(fabric: Fabric, node: int | None) -> Rule:
-    senders = Senders.of(fabric, node)
-    return lambda cut, largest, rail: senders.lpt_dealt(_columns(cut, largest), rail)
+    return rule
 
 
 def _even_excess(fabric: Fabric, node: int | None) -> Rule:
@@ -68,26 +67,16 @@ def _own_nic(fabric: Fabric, node: int | None) -> Rule:
 
 
 def _rotate(fabric: Fabric, node: int | None) -> Rule:
-    from railopt.policies import rounds
-
     paid = costs(fabric)
     if node is not None:
         paid = paid._replace(tx=paid.tx[node : node + 1], first=node)
-    return lambda cut, _, rail: rounds.round_robin(cut.sender, cut.dst, paid, True, rail)
-
-
-def _fast_spill(fabric: Fabric) -> Rule:
-    return FastSpill(fabric).assign
-
-
-def _columns(cut: Cut, largest: int) -> Columns:
-    return Columns(cut.sender, cut.dst, cut.size, largest, len(cut.size) * largest)
+    return lambda cut, _, rail: round_robin(cut.sender, cut.dst, paid, True, rail)
 
 
 _RULES = {
-    "lpt": _lpt,
-    "lpt-local": _lpt_local,
-    "lpt-dealt": _lpt_dealt,
+    "lpt": _lpt_by(Senders.lpt),
+    "lpt-local": _lpt_by(Senders.lpt_local),
+    "lpt-dealt": _lpt_by(Senders.lpt_dealt),
     "even-excess": _even_excess,
     "own-nic": _own_nic,
     "rotate": _rotate,
@@ -150,9 +139,10 @@ class Planner:
         ranks = fabric.nodes * fabric.gpus
         self._caps = np.full(fabric.nodes if node is None else 1, self.cap, np.int64)
         self._shape = (ranks if policy == _WHOLE or node is None else fabric.gpus, ranks)
-        if policy == _WHOLE:
-            self._rule = _fast_spill(fabric) if fast else None
-        else:
+        self._rule: Rule | None = None
+        if fast:
+            self._rule = FastSpill(fabric).assign
+        elif policy != _WHOLE:
             self._rule = _RULES[policy](fabric, node)
         self._wide = np.empty(self._shape, np.int64)
         own = slice(None) if node is None else slice(node, node + 1)

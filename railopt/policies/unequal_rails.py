@@ -1,4 +1,4 @@
-"""LPT where rails differ, or where sums are too long for the words of equal_rails.py: one plain
+"""LPT where rails differ, or where sums are too long for the words of by_size.py: one plain
 kernel per policy.
 
 Chunks are visited largest first, as sorted words that hold the chunk's index in their low bits
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import PASSES_S, kernel
+from railopt.base.kernels import PASSES_S, added_up, kernel
 from railopt.policies.by_size import INDEX
 from railopt.policies.common import Columns, Costs
 
@@ -40,12 +40,8 @@ def summed(kernel: Kernel, costs: Costs, chunks: Columns, times: int = 1) -> tup
 
 def _busiest(chunks: Columns) -> int:
     """Bytes of the node that sends or receives most."""
-    most = 0
-    for end in (chunks.src, chunks.dst):
-        bytes_of = np.zeros(int(end.max()) + 1, np.int64)
-        np.add.at(bytes_of, end, chunks.size)
-        most = max(most, int(bytes_of.max()))
-    return most
+    ends = chunks.src, chunks.dst
+    return max(int(added_up(end, chunks.size, int(end.max()) + 1).max()) for end in ends)
 
 
 @kernel(element_s=PASSES_S)

@@ -46,19 +46,17 @@ def svg(figure: Figure) -> str:
     )
 
 
-def files_of(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """The files of `save_all`."""
-    return [folder / f"{figure.name}{kind}" for figure in figures for kind in (".svg", ".pdf")]
-
-
-def save_all(figures: Sequence[Figure], folder: Path, *, force: bool = False) -> list[Path]:
-    """Each figure as SVG and PDF in a folder, which is made; the paths."""
+def save_all(figures: Sequence[Figure], folder: Path, *, force: bool = False) -> None:
+    """Each figure as SVG and PDF in a folder, which is made; none if something is in the way."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{printable(folder)}: can't be made: {error.strerror}") from error
-    names = files_of(figures, folder)
-    check_targets(*names, force=force)
-    for path, figure in zip(names, (f for f in figures for _ in range(2)), strict=True):
-        save_figure(figure.drawing, path, force=force)
-    return names
+    drawings = {
+        folder / f"{figure.name}{suffix}": figure.drawing
+        for figure in figures
+        for suffix in (".svg", ".pdf")
+    }
+    check_targets(*drawings, force=force)
+    for path, drawing in drawings.items():
+        save_figure(drawing, path, force=force)

@@ -10,7 +10,7 @@ import numpy as np
 
 from railopt.base.arrays import Floats
 from railopt.report.captioned import Figure
-from railopt.report.gap_figures import gap_against, gap_by_policy, percent
+from railopt.report.gaps import gap_against, gap_by_policy, percent
 from railopt.report.heatmap import load_maps, of_row
 from railopt.report.rows import problem
 from railopt.report.style import (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from railopt.answers.blame import Blame
 from railopt.base.arrays import Floats, Ints
 from railopt.model.fabric import SIDES
 from railopt.report.style import PAGE, blank, grid_of, printed, wrapped_name, wrapped_title
@@ -42,6 +43,15 @@ def over(loads: Ints, rates: Ints, bound: Fraction) -> Floats:
     over = np.full(loads.shape, np.nan)
     np.divide(loads, rates * float(bound or 1), out=over, where=rates > 0)
     return over
+
+
+def blame_figure(found: Blame, title: str | None = None, *, width: float = PAGE) -> Any:
+    """A figure: each NIC's time over the bound of any plan, as planned and as counted."""
+    fabric, bound = found.fabric, found.bound
+    planned = (over(found.planned(side), fabric.rates(side), bound) for side in SIDES)
+    counted = (found.times(side) / float(bound) for side in SIDES)
+    maps = [NicLoads("planned", *planned), NicLoads("counted", *counted)]
+    return load_maps(maps, found.verdict if title is None else title, width=width)
 
 
 @printed

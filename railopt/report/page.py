@@ -27,7 +27,7 @@ from railopt.report.captioned import Figure, svg
 from railopt.report.figures import all_figures
 from railopt.report.nodes import filters, node_view
 from railopt.report.style import WIDTHS
-from railopt.report.swept import of_column, order, parameters, swept, without
+from railopt.report.swept import columns_that_differ, of_column, order, swept
 from railopt.report.verdict import asked, names, verdict
 from railopt.report.waterfall import worth_figure
 from railopt.sweep.results import LARGEST, Results, Row
@@ -126,7 +126,7 @@ def _claims(path: Path) -> list[dict[str, Any]]:
         size = {True: "full", False: "small"}.get(record.get("full"), "")
         return [
             {
-                **{name: printable(claim[name], 1000) for name in ("name", "ours_text", "verdict")},
+                **{name: printable(claim[name], 1000) for name in ("name", "ours_text")},
                 **{
                     name: printable(claim.get(name, ""), 4000)
                     for name in ("source", "note", "inputs_text")
@@ -136,6 +136,7 @@ def _claims(path: Path) -> list[dict[str, Any]]:
                 "size": size,
                 "said": printable(claim[said], 1000),
                 "paper": place == "comparison",
+                "verdict": Marked(printable(claim["verdict"], 1000)),
             }
             for place, said in COMPARED.items()
             for claim in (record[place] if place == "comparison" else record.get(place, []))
@@ -297,46 +298,30 @@ def _figure(figure: Figure, narrow: Figure, command: str) -> str:
 
 def _headlines(experiments: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """One table of every headline claim of the papers: verdict, distance, whose the inputs are."""
+    columns = {"claim": "name", "paper": "said", "ours": "ours_text", "size": "size"}
+    columns |= {"verdict": "verdict", "distance": "distance", "inputs": "inputs_text"}
     rows = [
-        [
-            name,
-            claim["name"],
-            claim["said"],
-            claim["ours_text"],
-            claim["size"],
-            Marked(claim["verdict"]),
-            claim["distance"],
-            claim["inputs_text"],
-        ]
+        [name, *(claim[key] for key in columns.values())]
         for name, claims in experiments.items()
         for claim in claims
-        if claim.get("headline")
+        if claim["headline"]
     ]
-    columns = ["experiment", "claim", "paper", "ours", "size", "verdict", "distance", "inputs"]
-    return table(columns, rows, "All headline claims: make experiments") if rows else ""
+    title = "All headline claims: make experiments"
+    return table(["experiment", *columns], rows, title) if rows else ""
 
 
 def _comparison(name: str, claims: Sequence[Mapping[str, Any]]) -> str:
     """One table of a paper's figures beside ours, and one of goals and runs of our own."""
     tables = []
     for paper, said, title in ((True, "paper", ""), (False, "expected", ", what no paper says")):
-        rows = [
-            [
-                claim["name"],
-                claim["said"],
-                claim["ours_text"],
-                Marked(claim["verdict"]),
-                claim.get("distance", ""),
-                claim["source"],
-                claim.get("inputs_text", ""),
-                claim["note"],
-            ]
-            for claim in claims
-            if claim["paper"] == paper
-        ]
-        columns = ["claim", said, "ours", "verdict", "distance", "source", "inputs", "note"]
+        columns = {"claim": "name", said: "said", "ours": "ours_text", "verdict": "verdict"}
+        columns |= {"distance": "distance", "source": "source", "inputs": "inputs_text"}
+        columns |= {"note": "note"}
+        mine = [claim for claim in claims if claim["paper"] == paper]
+        rows = [[claim[key] for key in columns.values()] for claim in mine]
         if rows:
-            tables.append(table(columns, rows, f"{name}{title}: python -m experiments.{name}.run"))
+            command = f"python -m experiments.{name}.run"
+            tables.append(table(list(columns), rows, f"{name}{title}: {command}"))
     return "".join(tables)
 
 
@@ -372,24 +357,8 @@ def _theorems(theorems: Sequence[Theorem]) -> str:
     )
 
 
-def _distinguishing(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
-    """Columns that tell instances apart, and their values; GPUs and NICs only where they differ,
-    parameters of workloads that vary beside what is left of the traffic.
-    """
-    found = parameters(rows)
-    nics = ("gpus", "link", "degrade")
-    differing = [name for name in nics if len({row["instance"][name] for row in rows}) > 1]
-    columns = ["nodes", "rails", *differing, "traffic", *found, "chunk", "policy", "seed"]
-    cells = []
-    for i, row in enumerate(rows):
-        said = {name: values[i] for name, values in found.items()}
-        traffic = without(row["instance"]["traffic"], list(found))
-        cells.append([({**row["instance"], "traffic": traffic} | said)[name] for name in columns])
-    return columns, cells
-
-
 def _instances(rows: Sequence[Row]) -> str:
-    columns, told = _distinguishing(rows)
+    columns, told = columns_that_differ(rows)
     listed = [
         [
             *cells,
@@ -412,6 +381,6 @@ def _instances(rows: Sequence[Row]) -> str:
 
 
 def _failed(rows: Sequence[Row]) -> str:
-    columns, told = _distinguishing(rows)
+    columns, told = columns_that_differ(rows)
     listed = [[*cells, row["error"]] for row, cells in zip(rows, told, strict=True)]
     return table([*columns, "error"], listed, "Failed instances")

@@ -42,16 +42,5 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, force: bool = Fals
     suffix = figure_format(path)
     buffer = BytesIO()
     with matplotlib.rc_context({**rc(figure.get_figwidth()), "svg.hashsalt": "railopt"}):
-        arrange(figure)
         figure.savefig(buffer, format=suffix[1:], dpi=DOTS, metadata=FORMATS[suffix])
     write_atomic(path, buffer.getvalue(), force=force)
-
-
-def arrange(figure: Any) -> None:
-    """Give everything its place once: matplotlib itself would draw the whole figure for that, and
-    then again.
-    """
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-        figure.set_layout_engine("none")

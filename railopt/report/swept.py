@@ -13,9 +13,11 @@ from railopt.base.errors import InputError
 from railopt.base.units import parse_bytes, parse_rate
 from railopt.model.workloads import default
 from railopt.policies import POLICIES
-from railopt.sweep.results import Row, given
+from railopt.sweep.results import Row, flat, given
 
 COLUMNS = ("chunk", "nodes", "rails", "gpus", "link", "degrade")
+IF_SEVERAL = ("gpus", "link", "degrade", "limit_s", "threads", "simulate", "commit", "sweep")
+"""Columns that a list of rows has only where the rows differ in them."""
 CALLED = {
     "chunk": "largest chunk",
     "gpus": "GPUs per node",
@@ -109,6 +111,19 @@ def without(traffic: str, names: Sequence[str]) -> str:
     name, _, rest = traffic.partition(":")
     kept = [item for item in rest.split(",") if item and item.partition("=")[0] not in names]
     return f"{name}:{','.join(kept)}" if kept else name
+
+
+def columns_that_differ(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
+    """Columns that tell rows apart, and their values; after the traffic the parameters of
+    workloads that vary, beside what is left of it, and last those of IF_SEVERAL that differ.
+    """
+    found, told = parameters(rows), [flat(row) for row in rows]
+    several = [name for name in IF_SEVERAL if len({str(each.get(name)) for each in told}) > 1]
+    columns = ["nodes", "rails", "traffic", *found, "chunk", "policy", "seed", *several]
+    for i, each in enumerate(told):
+        each.update({name: values[i] for name, values in found.items()})
+        each["traffic"] = without(str(each.get("traffic", "")), list(found))
+    return columns, [[each.get(name, "") for name in columns] for each in told]
 
 
 def of_column(values: Sequence[Any], name: str) -> Swept:

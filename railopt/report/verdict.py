@@ -76,7 +76,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def _within(rows: Sequence[Row]) -> str:
-    """How far rows of one policy are from the best possible, and how many are it."""
+    """How far rows of one policy are from the best possible, and how many are optimal."""
     optimal, count = sum(row["optimal"] for row in rows), len(rows)
     if optimal == count:
         return f"optimal in its {count} instances"

@@ -4,12 +4,11 @@ method with the same freedom beats.
 
 from __future__ import annotations
 
-from textwrap import fill
 from typing import Any
 
 from railopt.moe.weigh import Weighed
 from railopt.report.captioned import Figure
-from railopt.report.style import CHARACTERS, PAGE, blank, legend_above, printed
+from railopt.report.style import PAGE, blank, legend_above, printed, set_title
 
 
 @printed
@@ -42,7 +41,7 @@ def waterfall(found: Weighed, title: str = "", *, width: float = PAGE) -> Any:
         axis.set_xlabel(label)
         axis.grid(True, axis="x")
     legend_above(figure, ["no method of this kind beats"], marks)
-    axes[0, 0].set_title(fill(title, int(CHARACTERS * width)))
+    set_title(axes[0, 0], title, width)
     return figure
 
 

@@ -29,8 +29,8 @@ MODES = {
     "rates": "that, and a NIC that is slower than planned counts with the rate that it has",
 }
 STEPS = 32  # of a NIC's rate in the first plan
-THRESHOLD = 0.1
-WEIGHT = 0.8
+THRESHOLD = 0.1  # share of a rate: runs that differ by less are taken for noise
+WEIGHT = 0.8  # of the better of a NIC's last two runs, in the average
 PATIENCE = 8, 64  # runs before a NIC that does what it should is offered more, and at most
 SHORTEST_S = 1e-4  # a link that took less shows its latency, not its rate
 

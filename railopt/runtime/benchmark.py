@@ -23,8 +23,7 @@ from railopt.model.traffic import Traffic
 from railopt.policies import plan
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.senders import SENDERS, SenderConfig
-from railopt.runtime.senders.carrier import Carrier
-from railopt.runtime.senders.report import Report
+from railopt.runtime.senders.protocol import Carrier
 
 COLUMNS = (
     "sender",
@@ -58,7 +57,7 @@ class Measurement:
 
     def row(self) -> list[str]:
         """The cells of `COLUMNS`."""
-        algbw = self.size / self.seconds / 1e9
+        found = self.as_dict()
         return [
             self.sender,
             self.policy,
@@ -68,10 +67,10 @@ class Measurement:
             "none",
             "-1",
             f"{self.seconds * 1e6:.2f}",
-            f"{algbw:.3f}",
-            f"{algbw * (self.nodes - 1) / self.nodes:.3f}",
+            f"{found['algbw']:.3f}",
+            f"{found['busbw']:.3f}",
             "N/A" if self.wrong is None else str(self.wrong),
-            f"{float(self.bound) / self.seconds * 100:.2f}",
+            f"{found['bound_percent']:.2f}",
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -114,9 +113,10 @@ def scaled(traffic: Traffic, size: int, fabric: Fabric) -> Traffic:
         raise InputError("the workload moves nothing between nodes: there is nothing to time")
     wanted = size * (fabric.nodes - 1) // fabric.nodes
     matrix = [[value * wanted // busiest for value in row] for row in traffic.bytes.tolist()]
-    if not np.any(Traffic.from_matrix(np.array(matrix, np.int64), fabric).node_matrix):
+    made = Traffic.from_matrix(np.array(matrix, np.int64), fabric)
+    if not np.any(made.node_matrix):
         raise InputError(f"size {size}: less than a byte a pair of GPUs; begin with more (-b)")
-    return Traffic.from_matrix(np.array(matrix, np.int64), fabric)
+    return made
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,7 @@ class Benchmark:
         seconds = 0.0
         wrong: list[int] = []
         for i in range(self.warmup + self.iters):
-            mine = carrier.carry(made).as_dict(links=False)
-            reports = [Report.from_dict(data) for data in carrier.gather(mine)]
+            reports = carrier.reports(carrier.carry(made), links=False)
             if i >= self.warmup:
                 seconds += max(report.seconds for report in reports)
                 wrong += [report.wrong for report in reports if report.wrong is not None]

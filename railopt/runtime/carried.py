@@ -11,7 +11,6 @@ from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.runtime.adapt import Adapter
 from railopt.runtime.senders import SENDERS, SenderConfig
-from railopt.runtime.senders.carrier import Carrier
 from railopt.runtime.senders.report import LinkFault, RailReport, Report
 
 SHARED = 1 << 16
@@ -132,7 +131,7 @@ def carry(
         replans, present = dict[int, Plan](), plan
         for run in range(1, iters + 1):
             mine = carrier.carry(present)
-            reports = _all(carrier, mine, links)
+            reports = carrier.reports(mine, links=links)
             reports[config.launch.rank if len(reports) > 1 else 0] = mine  # with all links
             if every or not kept:
                 kept.append(reports)
@@ -180,8 +179,3 @@ def _check_adapter(adapter: Adapter, plan: Plan, links: bool) -> None:
 def few_links(fabric: Fabric) -> bool:
     """Whether what all links did fits into what the ranks tell each other."""
     return fabric.nodes * fabric.nodes * fabric.rails <= SHARED
-
-
-def _all(carrier: Carrier, report: Report, links: bool) -> list[Report]:
-    """All processes' reports of one run."""
-    return [Report.from_dict(data) for data in carrier.gather(report.as_dict(links=links))]

@@ -242,13 +242,14 @@ def _links(found: Mapping[str, list[Sample]], name: str) -> dict[Place, tuple[Fr
     return {place: (value, busy.get(place, Fraction(0))) for place, value in sent.items()}
 
 
-def _grown(before: int | Fraction, after: int | Fraction, what: str) -> int:
+def _grown(before: int | Fraction, after: int | Fraction, what: str) -> int | Fraction:
+    """How much a counter grew."""
     if not 0 <= after - before <= INT64_MAX:
         raise InputError(
             f"{what} went from {before} to {after}: counters were reset in between, or BEFORE and "
             f"AFTER are exchanged"
         )
-    return int(after - before)
+    return after - before
 
 
 def _of_links(first: Reading, last: Reading, shape: tuple[int, int]) -> Counted:
@@ -261,16 +262,12 @@ def _of_links(first: Reading, last: Reading, shape: tuple[int, int]) -> Counted:
         if max(node, peer) >= nodes or rail >= rails:
             raise InputError(f"metrics of link {place}: the plan has {nodes} nodes x {rails} rails")
         was, busy_was = first.links.get(place, nothing)
-        moved = _grown(was, size, f"link {place}")
-        if not 0 <= busy - busy_was <= INT64_MAX:
-            raise InputError(
-                f"link {place}: its busy seconds went down, or up by more than a clock has: "
-                f"counters were reset in between, or BEFORE and AFTER are exchanged"
-            )
+        moved = int(_grown(was, size, f"link {place}"))
+        seconds = float(_grown(busy_was, busy, f"busy seconds of link {place}"))
         sent[node][rail] += moved
         received[peer][rail] += moved
-        links.append(LinkReport(node, peer, rail, moved, 0, 0.0, float(busy - busy_was)))
-    runs = _grown(first.runs, last.runs, "runs")
+        links.append(LinkReport(node, peer, rail, moved, 0, 0.0, seconds))
+    runs = int(_grown(first.runs, last.runs, "runs"))
     if not runs:
         raise InputError(
             "no run was counted between the two readings, nor are there counters of ports: "

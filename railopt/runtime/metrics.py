@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,46 +26,20 @@ from railopt.base.errors import InputError, printable
 from railopt.files import openmetrics
 from railopt.files.openmetrics import Family, Sample
 from railopt.model.plan import Plan
-from railopt.runtime.senders.report import LinkReport, Place, Report
+from railopt.runtime.senders.report import Place, Report, link_loads
 
 OURS = (b"# TYPE railopt_", b"# EOF\n")
 """How a file of these metrics begins, and one before any run."""
 
 
-class LinkCounter(NamedTuple):
-    """A counter of a link: its name, its unit, in words what it counts, and what a run adds."""
-
-    name: str
-    unit: str
-    help: str
-    of: Callable[[LinkReport], int | float]
-
-
-METERS = (
-    LinkCounter("sent_bytes", "bytes", "Payload that a link carried.", lambda link: link.bytes),
-    LinkCounter("chunks", "", "Chunks that a link carried.", lambda link: link.chunks),
-    LinkCounter(
-        "busy_seconds",
-        "seconds",
-        "From the first post on a link to its last completion.",
-        lambda link: link.seconds,
-    ),
-    LinkCounter(
-        "retries",
-        "",
-        "Chunks sent again on other links because this one died.",
-        lambda link: link.retries,
-    ),
-    LinkCounter("faults", "", "How often a link died.", lambda link: link.faults),
-    LinkCounter(
-        "replans", "", "How often chunks of a link were planned again.", lambda link: link.replans
-    ),
-    LinkCounter(
-        "readmissions",
-        "",
-        "How often a link was admitted again.",
-        lambda link: link.readmissions,
-    ),
+METERS = (  # counters of a link: name, what of its report a run adds, unit, in words
+    ("sent_bytes", "bytes", "bytes", "Payload that a link carried."),
+    ("chunks", "chunks", "", "Chunks that a link carried."),
+    ("busy_seconds", "seconds", "seconds", "From the first post on a link to its last completion."),
+    ("retries", "retries", "", "Chunks sent again on other links because this one died."),
+    ("faults", "faults", "", "How often a link died."),
+    ("replans", "replans", "", "How often chunks of a link were planned again."),
+    ("readmissions", "readmissions", "", "How often a link was admitted again."),
 )
 
 
@@ -104,8 +77,8 @@ class Metrics:
             for link in report.links:
                 place = link.node, link.peer, link.rail
                 counts = self._links.setdefault(place, [0] * len(METERS))
-                for i, meter in enumerate(METERS):
-                    counts[i] += meter.of(link)
+                for i, (_, field, _, _) in enumerate(METERS):
+                    counts[i] += getattr(link, field)
             achieved = {(k.node, k.peer, k.rail): k.rate or 0.0 for k in report.links}
             self._rates = {  # 0 for links that this plan does not use
                 place: (achieved.get(place, 0.0), self._planned.get(place, 0.0))
@@ -129,38 +102,30 @@ class Metrics:
 
     def _run_families(self) -> list[Family]:
         labels = [{"sender": sender, "policy": policy} for sender, policy in self._runs]
-        columns = list(zip(*self._runs.values(), strict=True)) or [()] * 4
-
-        def family(name: str, kind: str, words: str, column: int, unit: str = "") -> Family:
-            values = zip(labels, columns[column], strict=True)
-            samples = [Sample(label, value) for label, value in values]
-            return Family(f"railopt_{name}", kind, words, samples, unit)
-
-        planned = [] if self._plan is None else [Sample({}, self._plan.makespan)]
-        plans = [Sample({}, self._plans)] if self._plans else []
-        started = [Sample({}, self._started)] if self._plans else []
+        runs, seconds, last, wrong = (
+            _samples(labels, [counts[i] for counts in self._runs.values()]) for i in range(4)
+        )
+        makespan = 0 if self._plan is None else self._plan.makespan
+        plans, planned, started = (
+            [Sample({}, value)] if self._plans else []
+            for value in (self._plans, makespan, self._started)
+        )
         return [
-            Family(
-                "railopt_plans", "counter", "Plans that were not that of the run before.", plans
-            ),
-            family("runs", "counter", "Plans carried out.", 0),
-            family("run_seconds", "counter", "Time of all runs.", 1, "seconds"),
-            family("last_run_seconds", "gauge", "Time of the last run.", 2, "seconds"),
-            family("wrong_chunks", "counter", "Chunks that arrived with wrong bytes.", 3),
-            Family(
-                "railopt_planned_seconds",
-                "gauge",
-                "Time that the last run's plan takes at the rates of its fabric.",
-                planned,
-                "seconds",
-            ),
-            Family(
-                "railopt_start_time_seconds",
-                "gauge",
-                "When this process began to count, in seconds since 1970.",
-                started,
-                "seconds",
-            ),
+            Family(f"railopt_{name}", kind, words, samples, "seconds" if "seconds" in name else "")
+            for name, kind, words, samples in (
+                ("plans", "counter", "Plans that were not that of the run before.", plans),
+                ("runs", "counter", "Plans carried out.", runs),
+                ("run_seconds", "counter", "Time of all runs.", seconds),
+                ("last_run_seconds", "gauge", "Time of the last run.", last),
+                ("wrong_chunks", "counter", "Chunks that arrived with wrong bytes.", wrong),
+                (
+                    "planned_seconds",
+                    "gauge",
+                    "Time of the last plan at its fabric's rates.",
+                    planned,
+                ),
+                ("start_time_seconds", "gauge", "When counting began, since 1970.", started),
+            )
         ]
 
     def _link_families(self) -> list[Family]:
@@ -168,46 +133,27 @@ class Metrics:
         labels = [
             {"node": str(node), "peer": str(peer), "rail": str(rail)} for node, peer, rail in places
         ]
-
-        def samples(values: list[int | float]) -> list[Sample]:
-            return [Sample(*pair) for pair in zip(labels, values, strict=True)]
-
-        counters = [
-            Family(
-                f"railopt_link_{meter.name}",
-                "counter",
-                meter.help,
-                samples([self._links[place][i] for place in places]),
-                meter.unit,
-            )
-            for i, meter in enumerate(METERS)
-        ]
+        counters = []
+        for i, (name, _, unit, words) in enumerate(METERS):
+            counted = _samples(labels, [self._links[place][i] for place in places])
+            counters.append(Family(f"railopt_link_{name}", "counter", words, counted, unit))
         rates = ("achieved", "by a link in its last run"), ("planned", "for a link by its plan")
-        gauges = [
-            Family(
-                f"railopt_link_{name}_bytes_per_second",
-                "gauge",
-                f"Rate {name} {words}.",
-                samples([self._rates[place][i] for place in places]),
-                "bytes_per_second",
-            )
-            for i, (name, words) in enumerate(rates)
-        ]
+        gauges = []
+        for i, (name, words) in enumerate(rates):
+            full, unit = f"railopt_link_{name}_bytes_per_second", "bytes_per_second"
+            rated = _samples(labels, [self._rates[place][i] for place in places])
+            gauges.append(Family(full, "gauge", f"Rate {name} {words}.", rated, unit))
         return [*counters, *gauges]
+
+
+def _samples(labels: list[dict[str, str]], values: list[int | float]) -> list[Sample]:
+    return [Sample(*pair) for pair in zip(labels, values, strict=True)]
 
 
 def _planned_rates(plan: Plan) -> dict[Place, float]:
     """(node, peer, rail) -> bytes per second, of links that the plan uses."""
-    chunks, fabric = plan.chunks, plan.fabric
-    pair = chunks.src.astype(np.int64) * fabric.nodes + chunks.dst
-    places, link = np.unique(pair * fabric.rails + plan.rail, return_inverse=True)
-    size = np.zeros(len(places), np.int64)
-    np.add.at(size, link, chunks.size)
-    rates = size / float(plan.makespan or 1)
-    return {
-        (*divmod(place // fabric.rails, fabric.nodes), place % fabric.rails): rate
-        for place, rate in zip(places.tolist(), rates.tolist(), strict=True)
-    }
+    loads, seconds = link_loads(plan, np.arange(len(plan.chunks)), plan.rail), plan.makespan or 1
+    return {place: size / float(seconds) for place, (size, _) in loads.items()}
 
 
 def _require_ours(path: str) -> None:
@@ -244,7 +190,7 @@ def served(metrics: Metrics, port: int) -> Iterator[int]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: stderr is for the run."""
+            """Log nothing: stderr belongs to the run."""
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, request: object, client_address: object) -> None:

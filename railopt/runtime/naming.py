@@ -21,14 +21,7 @@ MAX_BYTES = 1 << 22
 _SEPARATORS = "-_.:"
 _SIDE = re.compile(r"(.*?)(?:[._-](tx|rx))?\Z", re.DOTALL)
 SIDE_NAMES = {"tx": "send", "rx": "recv", None: ""}
-
-
-class Place(NamedTuple):
-    """A NIC, and the side that is meant: "send", "recv" or "" for both."""
-
-    node: int
-    rail: int
-    side: str = ""
+NicSide = tuple[int, int, str]  # node, rail, and "send", "recv" or "" for both
 
 
 def hosts_from(text: str) -> tuple[str, ...]:
@@ -87,7 +80,7 @@ class Naming(NamedTuple):
         found = in_natural_order([self._parsed(name)[1] for name in names])
         return self._replace(devices=self.devices or found)
 
-    def places(self, names: Sequence[str]) -> list[Place]:
+    def places(self, names: Sequence[str]) -> list[NicSide]:
         """Places of names such as `gpu01-mlx5_0` or `gpu01_mlx5_0_tx`, a host of `hosts` first."""
         found = [self._parsed(name) for name in names]
         devices = self.completed(names).devices
@@ -100,10 +93,10 @@ class Naming(NamedTuple):
                     f"{printable(name)}: device {quoted(device)} is not among those named: "
                     f"{printable(', '.join(devices))}"
                 )
-        return [Place(node, rail[device], side) for node, device, side in found]
+        return [(node, rail[device], side) for node, device, side in found]
 
     def _parsed(self, name: str) -> tuple[int, str, str]:
-        """(node, device, side) of a name; of hosts that fit, the longest is meant."""
+        """(node, device, side) of a name; if several host names match, the longest is used."""
         fits = [
             host
             for host in self.hosts

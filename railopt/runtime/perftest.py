@@ -24,7 +24,7 @@ from railopt.base.arrays import Ints
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.base.units import parse_number, parse_rate, quoted
 from railopt.model.fabric import MAX_NICS, SIDES, Fabric
-from railopt.runtime.naming import SIDE_NAMES, Naming, Place
+from railopt.runtime.naming import SIDE_NAMES, Naming, NicSide
 
 _PAIR = re.compile(r'"?(MsgSize|BW_average|MsgRate)"?\s*:\s*"?([0-9.eE+-]+)"?')
 _LINE = re.compile(
@@ -95,8 +95,7 @@ def _rate(found: dict[str, Fraction], name: str) -> int:
     if bandwidth <= 0 or counted <= 0:
         raise FormatError(
             f"{name}: BW_average {float(bandwidth):g} and MsgRate {float(found['MsgRate']):g}: "
-            f"nothing was measured "
-            "(for very slow links use larger --iters, MsgRate is rounded to 6 digits)"
+            f"nothing was measured (very slow links need larger --iters: MsgRate has 6 digits)"
         )
     unit = min(_UNITS, key=lambda u: max(bandwidth * u / counted, counted / (bandwidth * u)))
     factor = max(bandwidth * unit / counted, counted / (bandwidth * unit))
@@ -107,7 +106,7 @@ def _rate(found: dict[str, Fraction], name: str) -> int:
     return int(bandwidth * unit)
 
 
-def place_of(path: str) -> Place:
+def place_of(path: str) -> NicSide:
     """From a file name with two numbers, the node's and the rail's, as in `node3_rail5.json` or
     `3-5-tx.json`; where there are more, the words "node" and "rail" must say which.
     """
@@ -119,7 +118,7 @@ def place_of(path: str) -> Place:
             f"node3_rail5.json (node3_rail5_tx.json and _rx.json where the directions differ); "
             f"names by host and device, e.g. gpu01-mlx5_0.json, need the hosts (--hosts)"
         )
-    return Place(int(match[1]), int(match[2]), SIDE_NAMES[match[3]])
+    return int(match[1]), int(match[2]), SIDE_NAMES[match[3]]
 
 
 class Gathered(NamedTuple):
@@ -127,15 +126,12 @@ class Gathered(NamedTuple):
 
     measured  one entry a report; a rate of 0 where it failed
     failed    in words, why, for each report that did
-    nodes     how many there are; 0: as many as reports speak of
-    rails     the same
-    names     hosts and devices, where reports are named by them
+    names     hosts and devices, where reports are named by them; else there are as many nodes and
+              rails as reports speak of
     """
 
     measured: list[Measured]
     failed: tuple[str, ...] = ()
-    nodes: int = 0
-    rails: int = 0
     names: Naming | None = None
 
 
@@ -161,8 +157,7 @@ def read(
             rate = 0
             failed.append(str(error))
         measured.append(Measured(*place, rate))
-    named = (0, 0) if naming is None else (len(naming.hosts), len(naming.devices))
-    return Gathered(measured, tuple(failed), *named, naming)
+    return Gathered(measured, tuple(failed), naming)
 
 
 def _read_rate(path: str) -> int:
@@ -199,8 +194,9 @@ def fabric_from(
             if (m.node, m.rail, side) in rates:
                 raise InputError(f"node {m.node} rail {m.rail} was measured twice ({side})")
             rates[m.node, m.rail, side] = m.rate
-    nodes = gathered.nodes or 1 + max(m.node for m in measured)
-    rails = gathered.rails or 1 + max(m.rail for m in measured)
+    hosts, devices = gathered.names or ((), ())
+    nodes = len(hosts) or 1 + max(m.node for m in measured)
+    rails = len(devices) or 1 + max(m.rail for m in measured)
     if missing_dead:
         _require_half([side for (_, _, side), rate in rates.items() if rate > 0], nodes, rails)
     for place in itertools.product(range(nodes), range(rails), SIDES):
@@ -217,9 +213,7 @@ def fabric_from(
         for side in SIDES
     )
     made = Fabric(nodes, rails, rails if gpus is None else gpus, tx, rx)
-    if gathered.names is None:
-        return made
-    return replace(made, hosts=gathered.names.hosts, devices=gathered.names.devices)
+    return replace(made, hosts=hosts, devices=devices)
 
 
 def _require_half(measured: list[str], nodes: int, rails: int) -> None:

@@ -19,7 +19,6 @@ understand.
     rates       NICs that differ: what a transfer takes, in bytes of the fastest pair
     pieces      stages -> bytes of each GPU pair
     model       alpha-beta time in parts;  report: the same with synthesis time, kinds side by side
-    phases      flows with dependencies, for the simulator
     certify     t_opt and stages with their proofs;  stage_rule: whether a staged plan keeps it
 """
 

@@ -57,17 +57,16 @@ def staged(schedule: Schedule) -> Certificate:
         raise InputError(f"a schedule of kind {schedule.kind} has no stages to certify")
     _require_equal_nics(schedule)
     demand, bound = schedule.traffic.node_matrix, schedule.bound
-    stages = [
-        [[i, peer[i], sent[i]] for i in np.flatnonzero(sent).tolist()]
-        for peer, sent in zip(schedule.peer.tolist(), schedule.sent.tolist(), strict=True)
+    transfers = [  # [source, target, bytes], by stage
+        [[i, int(peer[i]), int(sent[i])] for i in np.flatnonzero(sent).tolist()]
+        for peer, sent in zip(schedule.peer, schedule.sent, strict=True)
     ]
-    total = sum(max((size for *_, size in stage), default=0) for stage in stages)
     return Certificate(
         {"kind": "staged", "demand": demand.tolist()},
         Fraction(schedule.line_sum),
         {"kind": "line", "side": bound.side, "node": int(bound.node)},
-        Fraction(total),
-        {"stages": stages},
+        Fraction(schedule.total),
+        {"stages": transfers},
     )
 
 

@@ -25,6 +25,7 @@ from railopt.schedule.decompose import (
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
 from railopt.schedule.order import taper
 from railopt.schedule.pieces import node_matrix
+from railopt.schedule.rates import equal_bytes, real_bytes
 
 Int = int | np.int64
 INT64_MAX = np.int64(2**63 - 1)
@@ -32,6 +33,8 @@ PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
 """A slot is the largest entry over one of these."""
 ENTRIES = 1 << 28
 """Entries of a matrix that are looked at between two questions whether to go on: a second or so."""
+SHARES = np.array([20, 8, 0])
+"""Of L to spare, for fewer stages, as parts of it; 0: as `shifted`."""
 GoOn = Callable[[float], bool]
 """Asked with the share of the bytes that have a stage: whether to search for further stages."""
 
@@ -229,8 +232,8 @@ def compact_asking(matrix: Array, spare: int, go_on: GoOn) -> tuple[Array, Array
     time, everything = longest_line(matrix), int(matrix.sum())
     search = _search(matrix, matrix, 1, time, min(spare, int(INT64_MAX) - time))
     while search.rows.any():
-        peer, sent, used, slot, count = _match_on(search, found, max(1, ENTRIES // n**2))
-        found = Stages(peer, sent, used)
+        more, slot, count = _match(search, found, max(1, ENTRIES // n**2))
+        found = Stages(*more)
         if slot:
             search = _search(_in_slots(matrix, slot), matrix, slot, count, 0)
         left = search.left if search.numbers[0] == 1 else search.real
@@ -241,27 +244,47 @@ def compact_asking(matrix: Array, spare: int, go_on: GoOn) -> tuple[Array, Array
     return tables(found)
 
 
-@kernel
-def _match_on(
-    search: StageSearch, stages: Stages, rounds: int
-) -> tuple[Array, Array, Array, int, int]:
-    """`_match`, for Python: the parts of the stages, the slot and the count."""
-    found, slot, count = _match(search, stages, rounds)
-    return found.peer, found.sent, found.used, slot, count
-
-
-@kernel
-def compact_tapered(bytes_: Array, nodes: int, part: int, least: int) -> tuple[Array, Array]:
-    """`compact` of int64 [GPUs, GPUs] with L // `part` to spare, then `taper`: one call for four,
-    since with few servers calls take as long as the stages.
-    """
-    matrix = node_matrix(bytes_, nodes)
-    rows, columns = line_sums(matrix)
-    peer, sent = compact(matrix, max(most(rows), most(columns)) // part)
-    return taper(peer, sent, least)
-
-
 @part
+def _with_startups(sent: Array, startup: int) -> float:
+    """What the stages last, where each takes `startup` bytes more."""
+    found = len(sent) * float(startup)
+    for s in range(len(sent)):
+        found += most(sent[s])
+    return found
+
+
+@kernel
+def compact_tapered(
+    bytes_: Array,
+    nodes: int,
+    worth: tuple[Array, Array],
+    part: int,
+    startup: int,
+    least: int,
+    group: int,
+    step: int,
+) -> tuple[Array, Array]:
+    """`compact` of int64 [GPUs, GPUs] with L // `part` to spare, then `taper`, in equal bytes
+    unless the worth of pairs, (up, down), is empty: one call for six, since with few servers calls
+    take as long as the stages.  Unless `startup` is 0, longer stages that save more in start-ups
+    are taken.
+    """
+    up, down = worth
+    real = matrix = node_matrix(bytes_, nodes)
+    if len(up):
+        matrix = equal_bytes(real, up, down)
+    rows, columns = line_sums(matrix)
+    longest = max(most(rows), most(columns))
+    peer, sent = compact(matrix, longest // part)
+    for share in SHARES[: len(SHARES) if startup else 0]:
+        tried = compact(matrix, longest // share) if share else shifted(matrix)
+        if _with_startups(tried[1], startup) < _with_startups(sent, startup):
+            peer, sent = tried
+    peer, sent = taper(peer, sent, least, group, step)
+    return real_bytes(real, peer, sent, up, down) if len(up) else (peer, sent)
+
+
+@kernel
 def _match(search: StageSearch, stages: Stages, rounds: Int) -> tuple[Stages, Int, Int]:
     """The loop of `compact`, at most so many times.
 

@@ -36,16 +36,6 @@ class ScheduleKind(NamedTuple):
     chunked: bool = False
 
 
-def _birkhoff(matrix: Array, spare: int) -> tuple[Array, Array]:
-    found: tuple[Array, Array] = birkhoff(matrix)
-    return found
-
-
-def _shifted(matrix: Array, spare: int) -> tuple[Array, Array]:
-    found: tuple[Array, Array] = shifted(matrix)
-    return found
-
-
 KINDS: dict[str, ScheduleKind] = {
     "compact": ScheduleKind(
         compact,
@@ -58,7 +48,7 @@ KINDS: dict[str, ScheduleKind] = {
         tunable=True,
     ),
     "pipelined": ScheduleKind(
-        _shifted,
+        lambda matrix, spare: shifted(matrix),
         False,
         "both",
         False,
@@ -67,7 +57,7 @@ KINDS: dict[str, ScheduleKind] = {
         chunked=True,
     ),
     "fast": ScheduleKind(
-        _birkhoff,
+        lambda matrix, spare: birkhoff(matrix),
         True,
         "redistribution",
         True,
@@ -76,7 +66,7 @@ KINDS: dict[str, ScheduleKind] = {
         "next stage",
     ),
     "fast-nostage": ScheduleKind(
-        _shifted,
+        lambda matrix, spare: shifted(matrix),
         False,
         "nothing",
         True,
@@ -84,7 +74,7 @@ KINDS: dict[str, ScheduleKind] = {
         "FAST's ablation: balance and peer rule, then all transfers at once, then redistribution",
     ),
     "spreadout": ScheduleKind(
-        _shifted,
+        lambda matrix, spare: shifted(matrix),
         True,
         "redistribution",
         False,

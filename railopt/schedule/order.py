@@ -9,37 +9,19 @@ import numpy as np
 
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel, part
-from railopt.schedule.decompose import most
+from railopt.schedule.decompose import Stages, most, tables
 
 
 @kernel
 def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]:
     """The stages ordered by their length (largest transfer); equal ones stay in order."""
     stages, n = sent.shape
-    key, order, merged = (
-        np.zeros(stages, np.int64),
-        np.empty(stages, np.int64),
-        np.empty(stages, np.int64),
-    )
+    key = np.zeros(stages, np.int64)
     for s in range(stages):
-        order[s] = s
         for i in range(n):
             key[s] = max(key[s], sent[s, i])
         key[s] *= -1 if descending else 1
-    width = 1  # merge sort from below: np.argsort takes longer to compile than all else here
-    while width < stages:
-        for start in range(0, stages, 2 * width):
-            middle, end = min(start + width, stages), min(start + 2 * width, stages)
-            a, b = start, middle
-            for k in range(start, end):
-                if a < middle and (b >= end or key[order[a]] <= key[order[b]]):
-                    merged[k] = order[a]
-                    a += 1
-                else:
-                    merged[k] = order[b]
-                    b += 1
-        order, merged = merged, order
-        width *= 2
+    order = np.argsort(key, kind="mergesort")
     peers, bytes_ = np.empty_like(peer), np.empty_like(sent)
     for s in range(stages):
         for i in range(n):
@@ -48,48 +30,73 @@ def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]
 
 
 @part
-def _split(
-    peer: Array, sent: Array, stage: int, parts: int, step: int, rising: bool
-) -> tuple[Array, Array]:
-    """One stage in parts: of x bytes x >> (step * p) are left before part p, so the parts shrink
-    (or grow, if rising).
+def _add_part(stages: Stages, peer: Array, left: Array, s: int, size: int, whole: int) -> int:
+    """Append the next part of stage s, if it has any bytes, and return what the rest of it lasts.
+    Of each transfer so many bytes go that the rest fits into the rest of `whole`, and else about
+    its share.
 
-    The total stays: each part grows with the whole, so one server has the largest of them all.
+    left   int64 [stages, n]: what is still to send; `size` bytes of the longest go
     """
-    stages, n = sent.shape
-    peers, bytes_ = np.empty((stages + parts, n), np.int32), np.empty((stages + parts, n), np.int64)
-    count = 0
-    for s in range(stages):
-        for nth in range(parts if s == stage else 1):
-            p = parts - 1 - nth if rising else nth
-            busy = False
-            for i in range(n):
-                size = sent[s, i]
-                if s == stage:
-                    size = (size >> (step * p)) - (size >> (step * (p + 1)) if p + 1 < parts else 0)
-                peers[count, i], bytes_[count, i] = peer[s, i] if size else -1, size
-                busy |= size > 0
-            count += busy
-    return peers[:count].copy(), bytes_[:count].copy()
+    if size == 0:
+        return whole
+    count, share = stages.used[0], size / whole
+    for i in range(left.shape[1]):
+        due = max(left[s, i] - (whole - size), np.int64(left[s, i] * share))
+        due = min(due, left[s, i], size)
+        stages.peer[count, i], stages.sent[count, i] = peer[s, i] if due else -1, due
+        left[s, i] -= due
+    stages.used[0] += 1
+    return whole - size
 
 
 @kernel
-def taper(peer: Array, sent: Array, least: int) -> tuple[Array, Array]:
-    """The stages in ascending order, with short ones at both ends, for what nothing hides; no part
-    shorter than `least` bytes.
+def taper(peer: Array, sent: Array, least: int, group: int, step: int) -> tuple[Array, Array]:
+    """The stages in ascending order, with short ones at both ends, for what nothing hides.
 
-    The last stage halves up to four times: each part hides the redistribution of the one before,
-    and 1/16 is left to redistribute at the end.  The first comes as 1/16, 3/16 and 3/4 unless it is
-    short already: a rail sends its own bytes first, so the first part needs little balance or none.
+    least   a part of less than twice as many bytes is not split
+    group   parts are multiples of so many bytes; what that leaves of the stages comes last, in
+            parts that fill one group after the other
+    step    parts differ by a factor of 2**step
+
+    The last stage falls to 1/16 or less: each part hides the redistribution of the one before.  The
+    first comes in larger steps from 1/16 on unless it is short already: a rail sends its own bytes
+    first, so the first part needs little balance or none.
     """
-    if len(sent) == 0:
-        return peer, sent
-    peer, sent = by_length(peer, sent, np.bool_(False))
-    first, last = most(sent[0]), most(sent[-1])
-    parts = 1
-    while parts < 5 and last >> parts >= max(1, least):
-        parts += 1
-    peer, sent = _split(peer, sent, len(sent) - 1, parts, np.int64(1), np.bool_(False))
-    if first <= last // 4 or most(sent[0]) >> 4 < max(1, least):
-        return peer, sent
-    return _split(peer, sent, np.int64(0), np.int64(3), np.int64(2), np.bool_(True))
+    peer, left = by_length(peer, sent, np.bool_(False))
+    count, n = left.shape
+    if count == 0:
+        return peer, left
+    least, room = max(1, least), count * min(group, 3) + 8
+    peers, bytes_ = np.empty((room, n), np.int32), np.empty((room, n), np.int64)
+    stages = Stages(peers, bytes_, np.zeros(1, np.int64))
+    first, last = most(left[0]) // group * group, most(left[-1]) // group * group
+    falls, rises = 0, 0
+    while falls * step < 4 and last >> (falls * step + 1) >= least:
+        falls += 1
+    rising = last - _up(last >> step, group) if falls and count == 1 else first
+    if first > last // 4 and rising >> 4 >= least:
+        rises = 3 // (step + 1) + 1
+    for s in range(count):
+        whole = most(left[s]) // group * group
+        for k in range(rises if s == 0 else 0, 0, -1):
+            end = first - _up(rising >> ((step + 1) * k), group)
+            whole = _add_part(stages, peer, left, s, whole - end, whole)
+        for k in range(1, falls + 1 if s == count - 1 else 0):
+            end = _up(last >> (step * k), group)
+            whole = _add_part(stages, peer, left, s, whole - end, whole)
+        _add_part(stages, peer, left, s, whole, whole)
+    filled = 0
+    for s in range(count):
+        rest = most(left[s])
+        while rest:
+            fits = min(rest, group - filled % group)
+            _add_part(stages, peer, left, s, fits, fits)
+            rest -= fits
+            filled += fits
+    return tables(stages)
+
+
+@part
+def _up(size: int, group: int) -> int:
+    """`size` rounded up to a multiple of `group`."""
+    return (size + group - 1) // group * group

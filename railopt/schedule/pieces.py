@@ -12,6 +12,9 @@ its two.  A GPU keeps its own bytes up to the share; GPUs with more give their l
 with less.  A rail sends its own bytes first, so that what it is given may still be on its way while
 it starts.
 
+Stages of fewer bytes than there are rails can run at once, each on rails of its own (see `_turns`):
+what is left of longer ones where "bytes" are chunks.
+
 Order within a rail: GPU g sends to g, g + 1, g + 2, ... in turn, so that at any moment the rails of
 a tile hold bytes for different targets and the redistribution of a stage is close to a permutation.
 With `by_target` all rails send to target 0 first, then 1, ...: the order of FAST's released code,
@@ -20,12 +23,13 @@ where all rails of a tile crowd on one target.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel, part
+from railopt.schedule.decompose import most
 
 # columns of a run: source GPU (local), target GPU (local), offset in the flow, bytes
 SOURCE, TARGET, OFFSET, BYTES = range(4)
@@ -81,17 +85,37 @@ def _rails(m: int, rails: int) -> TileRails:
 
 
 @kernel
-def shares(amount: int, turn: int, part: Array) -> None:
-    """Split `amount` over the rails of `part` [m]: equal but for the remainder, which starts at
+def deal(amount: int, turn: int, share: Array) -> None:
+    """Add `amount` to the shares [m] of the rails: equal but for the remainder, which starts at
     rail turn % m.
     """
-    m = len(part)
-    whole, rest = amount // m, amount % m
-    part[:] = whole
-    rail = turn % m
+    m = len(share)
+    whole, rest, rail = amount // m, amount % m, turn % m
+    for k in range(m):
+        share[k] += whole
     for _ in range(rest):
-        part[rail] += 1
+        share[rail] += 1
         rail = rail + 1 if rail + 1 < m else 0
+
+
+@part
+def _turns(sent: Array, rails: int, at_once: bool) -> tuple[Array, Array]:
+    """(turn, number), int64 [stages] each: the rail on which a stage begins, -1 for any, and the
+    first of the stages that run at once with it, itself included.
+
+    The lengths of the stages one after the other are dealt to the rails in turn.  Stages between
+    two returns to rail 0 have rails of their own.
+    """
+    turn, number = np.full(len(sent), -1), np.arange(len(sent))
+    at = np.int64(0)
+    for s in range(len(sent) if at_once else 0):
+        end = at + most(sent[s])
+        if at // rails == (end - 1) // rails:
+            turn[s] = at % rails
+            if turn[s] and turn[s - 1] >= 0:
+                number[s] = number[s - 1]
+        at = end
+    return turn, number
 
 
 @part
@@ -268,20 +292,20 @@ def _room(
     more where a stage ends and once for every `cap` bytes; `size`: (m, rails).
     """
     m, rails = size
-    n, most = sent.shape[1], np.int64(0)
+    n, pieces = sent.shape[1], np.int64(0)
     for i in range(n):
         for j in range(n):
             first, last = start[i * n + j], start[i * n + j + 1]
             if first < last and (node < 0 or node in (i, j)):
-                most += m * m + rails * (2 + last - first)
+                pieces += m * m + rails * (2 + last - first)
                 for e in range(first, last):
-                    most += sent[stages[e], i] // cap
-    return int(most)
+                    pieces += sent[stages[e], i] // cap
+    return int(pieces)
 
 
-def _fewest(_b: Array, _n: int, _p: Array, sent: Array, _t: bool, cap: int, _k: int) -> int:
+def _fewest(*args: Any) -> int:
     """Pieces that `cut` makes of all servers, at least."""
-    return int(sent.sum(dtype=np.float64) / cap)
+    return int(args[3].sum(dtype=np.float64) / args[6])
 
 
 @kernel(writes=_fewest)
@@ -291,6 +315,7 @@ def cut(
     peer: Array,
     sent: Array,
     by_target: bool,
+    at_once: bool,
     cap: int,
     node: int,
 ) -> tuple[Array, Array, Array]:
@@ -301,39 +326,34 @@ def cut(
     bytes_       int64 [GPUs, GPUs]
     rates        int64 [2, nodes, rails]: weights of sending and receiving, 0 on a dead NIC
     peer, sent   [stages, nodes]: see `Schedule`
+    at_once      stages that fit side by side run at once; for NICs that are all alike
     """
     nodes, count = rates.shape[1], rates.shape[2]
     m = len(bytes_) // nodes
     start, stages = tile_stages(peer, sent)
-    most = _room(start, stages, sent, (m, count), cap, node)
-    ids, rail, span = (
-        np.empty((3, most), np.int32),
-        np.empty(most, np.int16),
-        np.empty((2, most), np.int64),
-    )
+    room = _room(start, stages, sent, (m, count), cap, node)
+    ids, rail = np.empty((3, room), np.int32), np.empty(room, np.int16)
+    span = np.empty((2, room), np.int64)
     out = Pieces(ids[0], rail, ids[1], ids[2], span[0], span[1])
     rails, p = _rails(m, count), np.int64(0)
+    turn, number = _turns(sent, count, at_once)
     for i in range(nodes):
         for j in range(nodes):
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
             if first == last or not (node < 0 or node in (i, j)):
                 continue
-            even, done = _even(rates, i, j), np.int64(0)
-            rails.share[:] = 0
-            for e in range(first, last):
-                done += sent[stages[e], i]
-                if not even:
-                    _weighed(sent[stages[e], i], rates, i, j, rails.share)
-            if even:
-                shares(done, i + j, rails.share)
-            _load(bytes_[i * m : (i + 1) * m], j, by_target, rails)
-            done = np.int64(0)
-            rails.share[:] = 0
-            for e in range(first, last):
-                done += sent[stages[e], i]
-                if even:
-                    shares(done, i + j, rails.share)
-                else:
-                    _weighed(sent[stages[e], i], rates, i, j, rails.share)
-                p = _send(stages[e], (i * m, j * m), cap, rails, out, p)
+            even = _even(rates, i, j)
+            for sending in range(2):  # first add up what each rail carries in all
+                if sending:
+                    _load(bytes_[i * m : (i + 1) * m], j, by_target, rails)
+                rails.share[:], done = 0, i + j
+                for e in range(first, last):
+                    s = stages[e]
+                    if not even:
+                        _weighed(sent[s, i], rates, i, j, rails.share)
+                    else:
+                        deal(sent[s, i], done if turn[s] < 0 else turn[s], rails.share)
+                        done += sent[s, i]
+                    if sending:
+                        p = _send(number[s], (i * m, j * m), cap, rails, out, p)
     return ids[:, :p], rail[:p], span[:, :p]

@@ -10,7 +10,7 @@ it.  `least_us` is that with start-ups and scale-up (`railopt.schedule.model.lea
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -71,22 +71,10 @@ class ScheduleCost:
         return self.parts.ratio + (spent / self.parts.bound if self.parts.bound else 0.0)
 
 
-def timed(
-    fabric: Fabric,
-    traffic: Traffic,
-    kind: str,
-    *,
-    order: str | None = None,
-    eps: Fraction | str | int | None = None,
-    startup: str | int | None = None,
-    go_on: GoOn | None = None,
-) -> tuple[Schedule, float]:
+def timed(make: Callable[[], Schedule]) -> tuple[Schedule, float]:
     """A schedule and how long it takes, microseconds: the least of three calls after a first one,
     which may compile; of the first alone, less what it spent on compiling, where that is long.
     """
-    make = partial(
-        synthesise, fabric, traffic, kind, order=order, eps=eps, startup=startup, go_on=go_on
-    )
     start, compiled_s = time.perf_counter(), compiling_s()
     made = make()
     best = time.perf_counter() - start - (compiling_s() - compiled_s)
@@ -111,7 +99,8 @@ def cost(
     go_on: GoOn | None = None,
 ) -> ScheduleCost:
     """Synthesise, time and model one kind; for the options see `synthesise`."""
-    made, spent = timed(fabric, traffic, kind, order=order, eps=eps, startup=startup, go_on=go_on)
+    make = partial(synthesise, order=order, eps=eps, startup=startup, go_on=go_on)
+    made, spent = timed(partial(make, fabric, traffic, kind))
     return ScheduleCost(made, modelled(made, links), spent, least(made, links))
 
 
@@ -121,6 +110,11 @@ def compare(
     kinds: Iterable[str] = tuple(KINDS),
     links: LinkTimes = LINKS["h100-400g"],
     go_on: GoOn | None = None,
+    startup: str | int | None = None,
 ) -> list[ScheduleCost]:
-    """Several kinds side by side on the same traffic."""
-    return [cost(fabric, traffic, kind, links=links, go_on=go_on) for kind in kinds]
+    """Several kinds side by side on the same traffic; `startup` for those that it acts on."""
+    acts = {name: startup for name, kind in KINDS.items() if kind.tunable}
+    return [
+        cost(fabric, traffic, kind, startup=acts.get(kind), links=links, go_on=go_on)
+        for kind in kinds
+    ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from railopt.base.arrays import Array, require_type
+import numpy as np
+
+from railopt.base.arrays import Array, frozen, require_type
 from railopt.base.errors import InputError
 from railopt.base.units import parse_bytes, parse_number, quoted
 from railopt.model.fabric import Fabric
@@ -20,7 +22,9 @@ from railopt.schedule.value import Schedule, require_two_levels
 PART = 50
 DEFAULT_EPS = Fraction(1, PART)
 FEW = 3  # servers up to which stages that add up to exactly L are hardly more of them
+TRADED = 4  # servers up to which fewer stages are tried where a start-up is given
 DEFAULT_STARTUP = 1 << 18
+_ALIKE = frozen(np.zeros((0, 0), np.int64), np.int64, "worth", 2)  # up and down of NICs alike
 MANY = 256  # servers whose stages take so long that Ctrl-C and a limit are handled meanwhile
 
 
@@ -42,7 +46,9 @@ def synthesise(
     eps      compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to
              n**2 stages.  Default 1/50, and 0 for up to 3 servers
     startup  compact in ascending order only: what two servers could exchange while a stage starts;
-             no stage is split where that costs more than it hides.  Default 256 KiB
+             no stage is split where that costs more than it hides.  Default 256 KiB.  Where it is
+             given without eps, up to 4 servers have longer stages if the start-ups that these save
+             last longer than what they add
     go_on    compact of many servers only: asked every second or so, with the share of the bytes
              that have a stage, whether to search on; what is left then goes as in `spreadout`
 
@@ -56,23 +62,26 @@ def synthesise(
     require_type(traffic, Traffic, "traffic", "Traffic (Traffic.from_matrix makes it of a matrix)")
     chosen, order, tapers = _chosen(kind, order, eps, startup)
     require_two_levels(fabric, traffic)
-    if tapers and eps is None and traffic.nodes < MANY and fabric.is_uniform:
-        part = PART if traffic.nodes > FEW else int(INT64_MAX)
-        peer, sent = compact_tapered(traffic.bytes, traffic.nodes, part, _least(startup, fabric))
+    alike = fabric.is_uniform
+    up, down = (_ALIKE, _ALIKE) if alike else pair_rates(fabric)[2:4]
+    if tapers and eps is None and traffic.nodes < MANY:
+        part, ends = PART if traffic.nodes > FEW else int(INT64_MAX), _ends(startup, fabric)
+        saved = min(int(INT64_MAX), _worth(startup)) if startup and traffic.nodes <= TRADED else 0
+        peer, sent = compact_tapered(traffic.bytes, traffic.nodes, (up, down), part, saved, *ends)
     else:
-        matrix = _paced(fabric, node_matrix(traffic.bytes, traffic.nodes))
+        real = node_matrix(traffic.bytes, traffic.nodes)
+        matrix = real if alike else equal_bytes(real, up, down)
         spare = _spare(matrix, eps) if chosen.tunable else 0
         if chosen.tunable and traffic.nodes >= MANY:
-            peer, sent = compact_asking(matrix, spare, go_on or _always)
+            peer, sent = compact_asking(matrix, spare, go_on or (lambda share: True))
         else:
             peer, sent = chosen.decompose(matrix, spare)
         if tapers:
-            peer, sent = taper(peer, sent, _least(startup, fabric))
+            peer, sent = taper(peer, sent, *_ends(startup, fabric))
         elif order != "built":
             peer, sent = by_length(peer, sent, order == "descending")
-        if not fabric.is_uniform:
-            real, rates = node_matrix(traffic.bytes, traffic.nodes), pair_rates(fabric)
-            peer, sent = real_bytes(real, peer, sent, rates.up, rates.down)
+        if not alike:
+            peer, sent = real_bytes(real, peer, sent, up, down)
     peer.setflags(write=False)
     sent.setflags(write=False)
     return Schedule(fabric, traffic, kind, order, peer, sent)
@@ -99,30 +108,30 @@ def _chosen(
     return chosen, order, tapers
 
 
-def _paced(fabric: Fabric, matrix: Array) -> Array:
-    """The matrix in equal bytes, where NICs differ."""
-    if fabric.is_uniform:
-        return matrix
-    rates = pair_rates(fabric)
-    paced: Array = equal_bytes(matrix, rates.up, rates.down)
-    return paced
+def _ends(startup: str | int | None, fabric: Fabric) -> tuple[int, int, int]:
+    """How `taper` makes short stages: (least, group, step).
 
-
-def _always(share: float) -> bool:
-    return True
-
-
-def _least(startup: str | int | None, fabric: Fabric) -> int:
-    """The bytes of the shortest part of a stage.  A further part costs a start-up and hides what
-    scale-up moves of it.  So it has to be longer than `startup` by as much as scale-up is faster
-    than a NIC; where servers have one GPU there is nothing to hide.  0 for no start-up at all.
+    A further part of a stage costs a start-up and hides what scale-up moves of it.  So it has to be
+    longer than `startup` by as much as scale-up is faster than a NIC; where servers have one GPU
+    there is nothing to hide, and where they have two, half the bytes are there already.  The next
+    part may be shorter by as much as scale-up is faster than the NICs whose bytes one GPU could
+    get.  Parts are whole numbers of bytes per rail where a start-up takes less than a byte of each.
     """
+    alone = _worth(startup)
+    group = fabric.rails if fabric.is_uniform and alone < fabric.rails else 1
     if fabric.gpus == 1:
-        return int(INT64_MAX)
-    if startup in (0, "0"):
-        return 0
-    least = DEFAULT_STARTUP if startup is None else parse_bytes(startup)
-    return min(int(INT64_MAX), least * max(2, fabric.scaleup // int(fabric.tx.max())) // 2)
+        return int(INT64_MAX), group, 1
+    faster = fabric.scaleup // fabric.living_rates[-1]
+    least = min(int(INT64_MAX), alone * max(2, faster) // (1 if fabric.gpus == 2 else 2))
+    others = fabric.rails - fabric.rails // fabric.gpus
+    return least, group, max(1, (faster // others).bit_length() - 1)
+
+
+def _worth(startup: str | int | None) -> int:
+    """A start-up in bytes."""
+    if startup is None:
+        return DEFAULT_STARTUP
+    return 0 if startup in (0, "0") else parse_bytes(startup)
 
 
 def _spare(matrix: Array, eps: Fraction | str | int | None) -> int:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from railopt.base.arrays import (
     Array,
+    Digested,
     Ints,
-    Value,
     check_suffix,
     digest,
     frozen,
@@ -29,7 +29,7 @@ from railopt.base.errors import CheckFailed, FormatError, InputError, printable
 from railopt.base.kernels import kernel
 from railopt.base.units import parse_bytes, quoted
 from railopt.evidence.bounds import Bound
-from railopt.files.formats import Connection, check_connections, format_cm
+from railopt.files.formats import format_stages
 from railopt.model.chunks import MAX_CHUNKS, Chunks, check_count
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
@@ -45,7 +45,7 @@ _MOST_PIECES = int(np.iinfo(np.int32).max)
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule(Value):
+class Schedule(Digested):
     """Every byte between servers in exactly one stage; valid by construction.
 
     peer   int32 [stages, nodes], the server that server i sends to in stage s, or -1
@@ -191,46 +191,25 @@ class Schedule(Value):
             self.peer,
             sent,
             KINDS[self.kind].by_target,
+            KINDS[self.kind].tunable and self.fabric.is_uniform,
             cap,
             -1 if node is None else node,
         )
         return Pieces(ids[0], rail, ids[1], ids[2], span[0], span[1])
 
-    def transfers(self) -> list[list[list[int]]]:
-        """[source, target, bytes] of each transfer between servers, by stage."""
-        return [
-            [[i, int(peer[i]), int(sent[i])] for i in np.flatnonzero(sent).tolist()]
-            for peer, sent in zip(self.peer, self.sent, strict=True)
-        ]
-
     def to_cm(self) -> str:
-        """As an htsim `.cm`: one connection a transfer and rail, a barrier between stages where the
-        kind has them.
+        """As an htsim `.cm`: one connection per transfer and rail, a barrier between stages where
+        the kind has them.
         """
-        stage, rail, src, _, _, size = self.pieces()
-        nodes, rails, barriers = self.fabric.nodes, self.fabric.rails, KINDS[self.kind].barriers
-        loads = np.zeros((self.stages, nodes, rails), np.int64)
-        np.add.at(loads, (stage, src // self.fabric.gpus, rail), size)
-        check_connections(loads[loads > 0])
-        rows = [
-            (s, n * nodes + i, n * nodes + int(self.peer[s, i]), int(loads[s, i, n]))
-            for s, i, n in np.argwhere(loads).tolist()
-        ]
-        return format_cm(
-            nodes * rails,
-            [
-                Connection(
-                    a,
-                    b,
-                    load,
-                    trigger=s or None,
-                    done_trigger=s + 1 if s + 1 < self.stages else None,
-                )
-                if barriers
-                else Connection(a, b, load)
-                for s, a, b, load in rows
-            ],
-        )
+        stage, rail, src, dst, _, size = self.pieces()
+        nodes, gpus, barriers = self.fabric.nodes, self.fabric.gpus, KINDS[self.kind].barriers
+        turn = np.unique(stage, return_inverse=True)[1] if barriers else np.zeros_like(stage)
+        keys = np.stack([turn, rail * nodes + src // gpus, rail * nodes + dst // gpus])
+        (turn, source, target), row = np.unique(keys, axis=1, return_inverse=True)
+        loads = np.zeros(len(turn), np.int64)
+        np.add.at(loads, row.ravel(), size)
+        stages = turn if barriers else None
+        return format_stages(nodes * self.fabric.rails, source, target, loads, stages)
 
     def plan(self, chunk: str | int | None = None) -> Plan:
         """As a Plan whose chunks are the pieces, at most `chunk` each, in the order of their
@@ -268,12 +247,6 @@ class Schedule(Value):
     @cached_property
     def digest(self) -> str:
         return digest(*self._content())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schedule) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, Array]]:
         header = {

@@ -3,7 +3,7 @@
 A flow between two leaves goes up a link of one to a switch of the tier above, and from that down to
 the other: link u of every leaf leads to switch u.
 
-    ecmp      one hashed path a flow, for good: per-flow ECMP
+    ecmp      one hashed path per flow, for good: per-flow ECMP
     plb       hashed, and hashed again while its path is crowded, a few rounds: PLB (Qureshi et al.,
               SIGCOMM 2022), which draws a new path for a flow that sees marks; blind draws, so
               crowding falls but stays
@@ -34,13 +34,13 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Ints
-from railopt.base.dice import Dice
+from railopt.base.dice import Dice, mixed
 from railopt.base.errors import InputError, did_you_mean
 from railopt.base.units import quoted
 from railopt.model.fabric import Fabric
 from railopt.sim.assumptions import Assumptions
 
-PLB_ROUNDS = 8
+PLB_ROUNDS = 8  # a model, not tuned: times that a flow may see marks, and draw anew, in a stage
 PLB_CROWDED = 1.25  # a link is crowded above this multiple of its leaf's mean
 
 
@@ -71,10 +71,8 @@ def hashed(flows: Crossing) -> Ints:
     dice = Dice(flows.seed, "hash")
     if flows.number is None:
         return dice.below(flows.uplinks, len(flows.size))
-    word = flows.number.astype(np.uint64) + dice.words(1)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
-        word = (word ^ (word >> np.uint64(shift))) * np.uint64(factor)
-    return ((word ^ (word >> np.uint64(31))) % np.uint64(flows.uplinks)).astype(np.int64)
+    words = mixed(flows.number.astype(np.uint64) + dice.words(1))
+    return (words % np.uint64(flows.uplinks)).astype(np.int64)
 
 
 def plb(flows: Crossing) -> Ints:

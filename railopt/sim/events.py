@@ -3,7 +3,7 @@
 Times are int64 picoseconds, sizes bytes; rates are float64 bytes per picosecond, and a completion
 is rounded up to the next picosecond.  While fewer than `2 << shift` flows move, rates are
 recomputed after every completion: exact.  With more, that happens after every `flows >> shift`
-completions, or when the first of them would be put off by more than one in `2**stretch` of its
+completions, or when the first of them would be put off by more than one in `2**STRETCH` of its
 time.  Those few that end inside a step are slowed so that they end with it, and what they leave
 goes to the others at once: no port carries more than it can.  A step over n flows costs O(n) and
 ends a fixed share of them, or moves the clock by a fixed share: a run costs a fixed number of
@@ -18,12 +18,17 @@ import numpy as np
 
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel, part
-from railopt.sim.fill import Net, Ports, enter, fill, leave
+from railopt.sim.fill import Net, Ports, enter, fill, leave, push, sink
 
 NEVER = 2**62
+STRETCH = 1
+"""A completion is put off by at most one in 2**STRETCH of its time, which a fault can ask for."""
 _START, _DELIVERED = 0, 1
 _ROUNDS, _EARLY = 6, 1.0 - 1.0 / 128
 OVER, PAUSED, FULL = 0, 1, 2  # what `run` returns
+# where a run stands: its component; 1 once that one's first flows have started; picoseconds; of the
+# component, changes that have happened and flows that are active
+_COMPONENT, _BEGUN, _NOW, _CHANGE, _ACTIVE = PLACES = range(5)
 _SLICE = 1_000_000  # flows and ports that one call of `run` looks at: tens of milliseconds
 
 
@@ -56,6 +61,7 @@ class Steps(NamedTuple):
     till: Array  # int64 [entries], picoseconds
     bytes: Array  # float64 [entries]
     used: Array  # int64 [1], how many entries there are
+    moved: Array  # float64 [tracks], bytes of the current step
 
 
 class EventQueue(NamedTuple):
@@ -66,23 +72,13 @@ class EventQueue(NamedTuple):
     used: Array  # int64 [1], how many entries there are
 
 
-class Position(NamedTuple):
-    """Where a run stands, each int64 [1]."""
-
-    component: Array
-    begun: Array  # 1 once the component's first flows have started
-    now: Array  # picoseconds
-    change: Array  # changes of the component that have happened
-    active: Array  # flows of it that are active
-
-
 class SimState(NamedTuple):
     """What a run writes."""
 
     left: Array  # float64 [flows], bytes still to send
     rate: Array  # float64 [flows]
-    finish: Array  # int64 [flows], delivered; NEVER while not
-    begun: Array  # int64 [flows], first byte; NEVER while not
+    finish: Array  # int64 [flows], delivered; -1 while not
+    begun: Array  # int64 [flows], first byte; -1 while not
     mark_time: Array  # int64 [marks]
     mark_next: Array  # int64 [flows]
     waits: Array  # int64 [groups], groups it still waits for
@@ -91,11 +87,9 @@ class SimState(NamedTuple):
     ending: Array  # int32 [flows], a list
     is_ending: Array  # bool [flows], whether it is on that list
     until_done: Array  # float64 [flows], as `active`: picoseconds at its rate
-    sorting: Array  # float64 [flows], a buffer
-    moved: Array  # float64 [tracks], bytes of the current step
     curve: Steps
     queue: EventQueue
-    place: Position
+    place: Array  # int64 [PLACES]
 
 
 class Components(NamedTuple):
@@ -114,54 +108,26 @@ class Components(NamedTuple):
 class Limits(NamedTuple):
     """How far to run, and how finely.
 
-    shift     rates are recomputed when one in 2**shift of the active flows is done
-    stretch   and when a completion would be put off by one in 2**stretch of its time
-    until     picoseconds; NEVER: to the end
+    shift   rates are recomputed when one in 2**shift of the active flows is done
+    until   picoseconds; NEVER: to the end
     """
 
     shift: int
-    stretch: int
     until: int
 
 
 @part
-def _before(queue: EventQueue, i: int, j: int) -> bool:
-    if queue.time[i] != queue.time[j]:
-        return bool(queue.time[i] < queue.time[j])
-    return bool(queue.what[i] < queue.what[j])
-
-
-@part
-def _swap(queue: EventQueue, i: int, j: int) -> None:
-    queue.time[i], queue.time[j] = queue.time[j], queue.time[i]
-    queue.what[i], queue.what[j] = queue.what[j], queue.what[i]
-
-
-@part
 def _push(queue: EventQueue, time: int, kind: int, flow: int) -> None:
-    i = queue.used[0]
-    queue.used[0] = i + 1
-    queue.time[i], queue.what[i] = time, kind * queue.time.size + flow
-    while i > 0 and _before(queue, i, (i - 1) >> 1):
-        _swap(queue, i, (i - 1) >> 1)
-        i = (i - 1) >> 1
+    what = kind * queue.time.size + flow
+    queue.used[0] = push(queue.time, queue.what, queue.used[0], time, what)
 
 
 @part
 def _pop(queue: EventQueue) -> int:
     """Remove the first entry: kind * flows + flow."""
-    first = int(queue.what[0])
-    last = queue.used[0] - 1
+    first, last = int(queue.what[0]), queue.used[0] - 1
     queue.used[0] = last
-    _swap(queue, 0, last)
-    i, child = 0, 1
-    while child < last:
-        if child + 1 < last and _before(queue, child + 1, child):
-            child += 1
-        if not _before(queue, child, i):
-            break
-        _swap(queue, i, child)
-        i, child = child, 2 * child + 1
+    sink(queue.time, queue.what, last, queue.time[last], queue.what[last])
     return first
 
 
@@ -206,13 +172,11 @@ def _ceil(picoseconds: float) -> int:
 
 
 @part
-def _smallest(values: Array, rank: int, buffer: Array) -> float:
-    """The value that `rank` others come before (quickselect in the buffer; numba's np.partition
-    compiles for ages).
+def _smallest(values: Array, rank: int) -> float:
+    """The value that `rank` others come before (quickselect; numba's np.partition compiles for
+    ages).
     """
-    low, high = 0, values.size - 1
-    for i in range(values.size):
-        buffer[i] = values[i]
+    low, high, buffer = 0, values.size - 1, values.copy()
     while low < high:
         pivot = buffer[(low + high) >> 1]
         i, j = low, high
@@ -253,8 +217,8 @@ def _window(
     batch = moving >> limits.shift
     if batch < 2 or first >= room:
         return min(first, room), False
-    late = _smallest(state.until_done[: active.size], batch - 1, state.sorting)
-    longest = min(room, first + ((now + first) >> limits.stretch))
+    late = _smallest(state.until_done[: active.size], batch - 1)
+    longest = min(room, first + ((now + first) >> STRETCH))
     last = longest if late >= longest else _ceil(late)
     return last, last > first
 
@@ -278,7 +242,7 @@ def _advance(
             gone = state.left[f]
             if state.until_done[i] < step:
                 ended = now + _ceil(state.until_done[i])
-        state.moved[work.track[f]] += gone
+        state.curve.moved[work.track[f]] += gone
         mark, last = state.mark_next[f], work.mark_first[f + 1]
         while mark < last and (over or work.mark[mark] <= sent + gone):
             at = ended
@@ -390,14 +354,14 @@ def _run(
     flows = parts.flows[parts.flow_first[c] : parts.flow_first[c + 1]]
     changes = parts.changes[parts.change_first[c] : parts.change_first[c + 1]]
     among = parts.ports[parts.port_first[c] : parts.port_first[c + 1]]
-    place, queue, looked = state.place, state.queue, 0
-    if not place.begun[0]:
-        place.begun[0], place.now[0], place.change[0], queue.used[0] = 1, 0, 0, 0
-        place.active[0] = _begin(flows, net, work, state, ports)
-    now, change, count = place.now[0], place.change[0], place.active[0]
+    place, queue, curve, looked = state.place, state.queue, state.curve, 0
+    if not place[_BEGUN]:
+        place[_BEGUN], place[_NOW], place[_CHANGE], queue.used[0] = 1, 0, 0, 0
+        place[_ACTIVE] = _begin(flows, net, work, state, ports)
+    now, change, count = place[_NOW], place[_CHANGE], place[_ACTIVE]
     ended = OVER
     while now < limits.until:
-        if looked >= _SLICE or state.curve.used[0] + state.moved.size > state.curve.track.size:
+        if looked >= _SLICE or curve.used[0] + curve.moved.size > curve.track.size:
             ended = PAUSED if looked >= _SLICE else FULL
             break
         count = _happen(now, count, net, work, state, ports)
@@ -422,16 +386,16 @@ def _run(
             _spread(active, step, among, net, state, ports)
         looked += count + among.size
         count = _advance(active, now, step, net, work, state, ports)
-        _note(now, step, state.moved, state.curve)
+        _note(now, step, curve)
         now += step
-    place.now[0], place.change[0], place.active[0] = now, change, count
+    place[_NOW], place[_CHANGE], place[_ACTIVE] = now, change, count
     return ended
 
 
 @part
-def _note(now: int, step: int, moved: Array, curve: Steps) -> None:
+def _note(now: int, step: int, curve: Steps) -> None:
     """Append each track's bytes of this step to the curve, which has room for them."""
-    used = curve.used[0]
+    used, moved = curve.used[0], curve.moved
     for track in range(moved.size):
         if moved[track] > 0.0:
             curve.track[used], curve.bytes[used] = track, moved[track]
@@ -452,10 +416,10 @@ def run(
     Python, which an interrupt would break.
     """
     place = state.place
-    while place.component[0] < parts.flow_first.size - 1:
-        ended = _run(place.component[0], parts, net, work, state, ports, limits)
+    while place[_COMPONENT] < parts.flow_first.size - 1:
+        ended = _run(place[_COMPONENT], parts, net, work, state, ports, limits)
         if ended != OVER:
             return ended
-        place.component[0] += 1
-        place.begun[0] = 0
+        place[_COMPONENT] += 1
+        place[_BEGUN] = 0
     return OVER

@@ -12,15 +12,12 @@ import numpy as np
 
 from railopt.base.arrays import check_targets, write_atomic
 from railopt.base.errors import InputError, printable
-from railopt.files.formats import Connection, format_cm
+from railopt.files.formats import format_stages
 from railopt.model.fabric import Fabric
 from railopt.sim.flows import Flows
 from railopt.sim.timeline import Timeline
 
 FILES = "run.cm", "fabric.topo"
-ONE_TRIGGER = (
-    "a .cm connection waits for one trigger only: export staged plans with a barrier a stage"
-)
 
 
 def check_export(
@@ -29,20 +26,16 @@ def check_export(
     *,
     faults: bool = False,
     phases: bool = False,
-    barriers: bool = True,
     force: bool = False,
 ) -> None:
     """Refuse what htsim does not have, and files that can't be written, before a run.
 
     phases    bytes move inside nodes before and after they cross the rails
-    barriers  each stage waits for all of the one before
     """
     if faults:
         raise InputError("htsim has no NICs that change during a run: export it without faults")
     if phases:
         raise InputError("htsim has no scale-up links: export the run with scale-up ignored")
-    if not barriers:
-        raise InputError(ONE_TRIGGER)
     fabric.to_topo()
     _make_folder(Path(folder))
     check_targets(*(Path(folder, name) for name in FILES), force=force)
@@ -75,27 +68,12 @@ def _connections(flows: Flows, fabric: Fabric) -> str:
     stages = flows.groups
     in_turn = np.stack([np.arange(1, stages), np.arange(stages - 1)], axis=1)
     if len(flows.needs) and not np.array_equal(flows.needs, in_turn):
-        raise InputError(ONE_TRIGGER)
+        raise InputError(
+            "a .cm connection waits for one trigger only: export staged plans with a barrier a "
+            "stage"
+        )
     nics = fabric.nodes * fabric.rails
     node, rail = np.divmod(flows.path[flows.first[:-1]], fabric.rails)
     to, target = np.divmod(flows.path[flows.first[:-1] + 1] - nics, fabric.rails)
-    ends = zip(
-        (rail * fabric.nodes + node).tolist(),
-        (target * fabric.nodes + to).tolist(),
-        flows.size.tolist(),
-        flows.group.tolist(),
-        strict=True,
-    )
-    return format_cm(
-        nics,
-        [
-            Connection(
-                src,
-                dst,
-                size,
-                trigger=stage or None,
-                done_trigger=stage + 1 if stage + 1 < stages else None,
-            )
-            for src, dst, size, stage in ends
-        ],
-    )
+    ends = rail * fabric.nodes + node, target * fabric.nodes + to
+    return format_stages(nics, *ends, flows.size, flows.group)

@@ -112,8 +112,8 @@ def _before(keys: Array, heap: Array, place: int, key: float, port: int) -> bool
 
 
 @part
-def _push(keys: Array, heap: Array, count: int, key: float, port: int) -> int:
-    """Add to the heap; its new length."""
+def push(keys: Array, heap: Array, count: int, key: float, port: int) -> int:
+    """Add to a heap; its new length."""
     child = count
     while child > 0:
         parent = (child - 1) >> 1
@@ -126,8 +126,8 @@ def _push(keys: Array, heap: Array, count: int, key: float, port: int) -> int:
 
 
 @part
-def _sink(keys: Array, heap: Array, count: int, key: float, port: int) -> None:
-    """Put (key, port) in place of the top of the heap."""
+def sink(keys: Array, heap: Array, count: int, key: float, port: int) -> None:
+    """Put (key, port) in place of the top of a heap."""
     hole = 0
     while True:
         child = 2 * hole + 1
@@ -174,21 +174,20 @@ def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> Non
     for i in range(among.size):
         p = among[i]
         if ports.rising[p] > 0:
-            count = _push(ports.keys, ports.heap, count, max(ports.left[p], 0.0) / ports.pull[p], p)
+            count = push(ports.keys, ports.heap, count, max(ports.left[p], 0.0) / ports.pull[p], p)
     level = 0.0
     while count > 0:
         key, p = ports.keys[0], ports.heap[0]
         if ports.rising[p] > 0:
             share = max(ports.left[p] / ports.pull[p], level) if ports.pull[p] > 0.0 else level
             if share > key:
-                _sink(
-                    ports.keys, ports.heap, count, share, p
-                )  # others got their rates meanwhile and left more for its flows
+                # others got their rates meanwhile and left more for its flows
+                sink(ports.keys, ports.heap, count, share, p)
                 continue
             level = share
             _rate_members(p, level, net, rate, ports)
         count -= 1
-        _sink(ports.keys, ports.heap, count, ports.keys[count], ports.heap[count])
+        sink(ports.keys, ports.heap, count, ports.keys[count], ports.heap[count])
 
 
 @part

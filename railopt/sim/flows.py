@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Array, Bools, Floats, Int32s, Ints, frozen, total
+from railopt.base.arrays import Array, Bools, Floats, Int32s, Ints, frozen, groups, total
 from railopt.base.errors import InputError
 from railopt.base.units import quoted
 
@@ -58,7 +59,7 @@ class Flows:
     changes     capacities that change during the run
     mark_first  int64 [F + 1]: the marks of flow f are `mark[mark_first[f]:mark_first[f+1]]`
     mark        int64 [C]: cumulated bytes of a flow at which its pieces are complete, rising, from
-                1 to its size (one mark a flow, at its end)
+                1 to its size (one mark per flow, at its end)
     track       int32 [F]: the curve a flow adds to, e.g. its rail (0)
     fan_in      bool [P]: such a port keeps `goodput[flows that cross it]` of its capacity (none)
     goodput     float64 [K], above 0 and at most 1; the last entry also stands for more flows
@@ -128,8 +129,6 @@ class Flows:
             object.__setattr__(self, name, array)
 
     def _check_paths(self) -> None:
-        from railopt.sim import graph
-
         flows, ports = len(self.size), len(self.capacity)
         if (
             len(self.first) != flows + 1
@@ -147,9 +146,11 @@ class Flows:
             raise InputError(
                 f"ports from {self.path.min()} to {self.path.max()}: expected 0 to {ports - 1}"
             )
-        twice = int(graph.first_repeat(self.first, self.path, ports))
-        if twice >= 0:
-            raise InputError(f"flow {twice} crosses a port twice: expected each at most once")
+        crossed = np.sort(np.repeat(np.arange(flows) * ports, np.diff(self.first)) + self.path)
+        twice = crossed[1:][np.diff(crossed) == 0]
+        if len(twice):
+            flow = int(twice[0]) // ports
+            raise InputError(f"flow {flow} crosses a port twice: expected each at most once")
         if self.size.min() < 1:
             flow = int(np.argmin(self.size))
             raise InputError(f"flow {flow} has {self.size[flow]} bytes: a flow has at least 1")
@@ -221,15 +222,16 @@ class Flows:
             )
 
     def _check_needs(self) -> None:
-        from railopt.sim import graph
-
-        if len(self.needs):
-            stuck = graph.first_in_circle(self.groups, *self.successors)
-            if stuck >= 0:
-                raise InputError(
-                    f"group (stage) {stuck} waits for a circle: "
-                    "what each stage needs must not form one"
-                )
+        order = TopologicalSorter[int]()
+        for group, needed in self.needs.tolist():
+            order.add(group, needed)
+        try:
+            order.prepare()
+        except CycleError as error:
+            raise InputError(
+                f"group (stage) {min(error.args[1])} waits for a circle: "
+                "what each stage needs must not form one"
+            ) from None
 
     @cached_property
     def groups(self) -> int:
@@ -315,13 +317,11 @@ def bounds_of(labels: Array, count: int) -> Ints:
     return np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=count))]).astype(np.int64)
 
 
-def joined(key: Ints, span: int, size: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Rows of equal key (below `span`) as one flow: (rows, those of a flow together; mark_first,
-    mark and size of the flows, one mark a row).
+def joined(key: Ints, size: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Rows of equal key as one flow: (rows, those of a flow together; mark_first, mark and size of
+    the flows, one mark per row).
     """
-    from railopt.sim import graph
-
-    order, first = graph.rows_by_key(key, span)
+    order, first = groups(key)
     sent = np.concatenate([[0], np.cumsum(size[order])])
     mark = sent[1:] - np.repeat(sent[first[:-1]], np.diff(first))
     mark.flags.writeable = False  # so that it is not copied

@@ -21,9 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Floats, Ints
-from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.plan import Plan
+from railopt.model.plan import Plan, target_sets
 from railopt.sim.assumptions import Assumptions, Fault
 from railopt.sim.balancers import Above, Ends, above, above_name, balancer_named
 from railopt.sim.flows import Change, Flows, joined
@@ -57,35 +56,19 @@ class Connections(NamedTuple):
     pair: Ints
 
 
-def _connections(plan: Plan, stage: Ints, ranks: int, by_gpu: bool) -> Connections:
+def _connections(plan: Plan, stage: Ints, by_gpu: bool) -> Connections:
     """One a (stage, sender, receiver, rail), and where `by_gpu` a source GPU and set of targets."""
     fabric, chunks = plan.fabric, plan.chunks
     pair = (
         (stage * fabric.rails + plan.rail) * fabric.nodes + chunks.src
     ) * fabric.nodes + chunks.dst
-    key, span = pair, ranks * fabric.rails * fabric.nodes * fabric.nodes
+    key = pair
     if by_gpu:
-        target, targets = _target_sets(chunks)
+        target, targets = target_sets(chunks)
         key = (pair * fabric.gpus + chunks.src_gpu % fabric.gpus) * targets + target
-        span *= fabric.gpus * targets
-    rows, first, mark, size = joined(key, span, chunks.size)
+    rows, first, mark, size = joined(key, chunks.size)
     head = rows[first[:-1]]
     return Connections(rows, first, mark, size, head, pair[head])
-
-
-def _target_sets(chunks: Chunks) -> tuple[Array, int]:
-    """(a number for the set of GPUs that need each chunk, [C]; how many numbers there are)."""
-    if chunks.targets is None:
-        return chunks.dst_gpu % chunks.gpus, chunks.gpus
-    packed = np.packbits(chunks.targets, axis=1)
-    whole = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
-    whole[:, : packed.shape[1]] = packed
-    words = whole.view(np.uint64)
-    number = np.unique(words[:, 0], return_inverse=True)[1]
-    for word in words.T[1:]:
-        values, place = np.unique(word, return_inverse=True)
-        number = np.unique(number * len(values) + place, return_inverse=True)[1]
-    return number, int(number.max(initial=0)) + 1
 
 
 def _above(plan: Plan, found: Connections, sending: Ints, assumed: Assumptions, seed: int) -> Above:
@@ -122,10 +105,10 @@ def flows_of_plan(
         and chunks.gpus == fabric.gpus > 1
         and scaleup_can_fill(fabric, chunks)
     )
-    stage, ranks = (
-        (np.zeros(len(chunks), np.int64), 1) if plan.stage is None else _ranks(plan.stage)
-    )
-    found = _connections(plan, stage, ranks, scaleup)
+    stage = np.zeros(len(chunks), np.int64)
+    if plan.stage is not None:
+        stage = np.unique(plan.stage, return_inverse=True)[1]
+    found = _connections(plan, stage, scaleup)
     src, dst, rail = (
         column[found.head].astype(np.int64) for column in (chunks.src, chunks.dst, plan.rail)
     )
@@ -149,13 +132,13 @@ def flows_of_plan(
         capacity = np.concatenate([capacity, port_rates(fabric)])
     waits = "barrier" if plan.stage is None else assumed.stages
     group, needs = _groups(waits, stage[found.head], src, dst, fabric.nodes)
-    paths = paths_of(crossed, len(rail))
+    first, path, cost = paths_of(crossed, len(rail))
     flows = Flows(
         capacity,
-        paths.first,
-        paths.path,
+        first,
+        path,
         found.size,
-        paths.cost,
+        cost,
         _weights(found.pair, found.size) if scaleup else np.ones(len(found.size)),
         latency_ps=hops * (fabric.latency_ps if assumed.latency else 0),
         group=group,
@@ -224,11 +207,6 @@ def _weights(connection: Ints, size: Ints) -> Floats:
     """Each flow's share of the bytes of its connection."""
     inverse = np.unique(connection, return_inverse=True)[1]
     return size / np.bincount(inverse, weights=size.astype(np.float64))[inverse]
-
-
-def _ranks(stage: Array) -> tuple[Ints, int]:
-    values, ranks = np.unique(stage, return_inverse=True)
-    return ranks.astype(np.int64), len(values)
 
 
 def _groups(stages: str, stage: Ints, src: Ints, dst: Ints, nodes: int) -> tuple[Array, Array]:

@@ -34,20 +34,14 @@ class Crossed(NamedTuple):
     cost: Floats
 
 
-class Paths(NamedTuple):
-    """The columns of these names of `Flows`."""
-
-    first: Ints
-    path: Int32s
-    cost: Floats
-
-
-def paths_of(crossed: list[Crossed], count: int) -> Paths:
-    """The paths of so many flows, the ports of each in the order given."""
+def paths_of(crossed: list[Crossed], count: int) -> tuple[Ints, Int32s, Floats]:
+    """The paths of so many flows, the ports of each in the order given: `first`, `path` and `cost`
+    of `Flows`.
+    """
     flow, port, cost = (np.concatenate(columns) for columns in zip(*crossed, strict=True))
     order = np.argsort(flow, kind="stable")
     first = np.concatenate([[0], np.cumsum(np.bincount(flow, minlength=count))])
-    return Paths(first, port[order].astype(np.int32), cost[order])
+    return first, port[order].astype(np.int32), cost[order]
 
 
 def port_rates(fabric: Fabric) -> Ints:
@@ -133,7 +127,7 @@ class Phase(NamedTuple):
 def _phase(fabric: Fabric, chunks: Chunks, hops: Hops, number: int) -> Phase:
     """The hops of chunks as flows, numbered from `number`."""
     pair = hops.source * fabric.gpus + hops.target % fabric.gpus
-    order, first, mark, size = joined(pair, fabric.nodes * fabric.gpus**2, chunks.size[hops.chunk])
+    order, first, mark, size = joined(pair, chunks.size[hops.chunk])
     head = order[first[:-1]]
     flows = Hops(number + np.arange(len(size)), hops.source[head], hops.target[head])
     return Phase(flows, size, first, mark, hops.chunk[order])
@@ -161,13 +155,13 @@ def with_phases(flows: Flows, rows: Ints, plan: Plan) -> tuple[Flows, Ints]:
     group, needs = _phase_groups(fabric, chunks.src[head], chunks.dst[head], staged, passed)
     capacity = np.concatenate([flows.capacity, port_rates(fabric)])
     none_arrived = np.full(len(staged.size), len(flows.mark))
-    paths = paths_of(crossed, len(flows) + more)
+    first, path, cost = paths_of(crossed, len(flows) + more)
     joint = replace(
         flows,
         capacity=capacity,
-        first=paths.first,
-        path=paths.path,
-        cost=paths.cost,
+        first=first,
+        path=path,
+        cost=cost,
         size=np.concatenate([flows.size, staged.size, passed.size]),
         weight=np.concatenate([flows.weight, np.ones(more)]),
         start_ps=np.concatenate([flows.start_ps, np.zeros(more, np.int64)]),

@@ -5,11 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from railopt.base.arrays import Ints
 from railopt.base.units import PS_PER_S
 from railopt.evidence.bounds import uplink_bound
-from railopt.model.fabric import Fabric
-from railopt.model.plan import Plan
+from railopt.model.plan import Plan, node_bound
 from railopt.model.traffic import Traffic
 from railopt.sim.timeline import Timeline
 
@@ -64,15 +62,3 @@ def _moved(plan: Plan) -> dict[str, Any]:
         "passed_on": plan.passed_on,
         "scale_up_ps": float(plan.scaleup_time * PS_PER_S),
     }
-
-
-def node_bound(fabric: Fabric, sent: Ints, received: Ints) -> Fraction:
-    """Seconds below which no plan gets whose nodes send and receive int64 [nodes] bytes: the
-    busiest node with all its NICs at work.
-    """
-    best = Fraction(0)
-    for loads, rates in ((sent, fabric.tx), (received, fabric.rx)):
-        for load, rate in zip(loads.tolist(), rates.sum(axis=1).tolist(), strict=True):
-            if load and rate:
-                best = max(best, Fraction(load, rate))
-    return best

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from railopt.base.arrays import Ints, frozen
 from railopt.base.errors import Infeasible, InputError, NotProved
 from railopt.base.extras import need
+from railopt.base.kernels import added_up
 from railopt.base.units import time_limit
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import Certificate
@@ -64,11 +65,10 @@ def least_time(fabric: Fabric, chunks: Chunks) -> Fraction:
     rates = np.stack([fabric.tx, fabric.rx])
     if not (rates.min() > 0 and (rates == rates[:, :, :1]).all()):
         return solve_fluid(*among(fabric, chunks)[1:]).value
-    loads = np.zeros((2, fabric.nodes), np.int64)
-    for load, ends in zip(loads, (chunks.src, chunks.dst), strict=True):
-        np.add.at(load, ends, chunks.size)
+    ends = chunks.src, chunks.dst
+    loads = np.concatenate([added_up(end, chunks.size, fabric.nodes) for end in ends])
     together = (rates[:, :, 0] * fabric.rails).ravel().tolist()
-    return max(map(Fraction, loads.ravel().tolist(), together))
+    return max(map(Fraction, loads.tolist(), together))
 
 
 def solve_fluid(fabric: Fabric, demand: npt.ArrayLike, *, limit_s: float | None = None) -> Fluid:

@@ -1,5 +1,5 @@
-"""Which instances are still to do, and who does them: a Dask cluster (local by default), or this
-process's shard.
+"""Which instances are still to do, and who does them: threads of this process, or the workers of a
+Dask cluster.
 
 Workers write their rows themselves, each process into a file of its own in the results folder
 (which they must share with the client); the client only counts.  A client that dies loses nothing
@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections import Counter as Tally
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import as_completed as threads_completed
 from contextlib import contextmanager
-from itertools import islice
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,11 +25,9 @@ from railopt.base.arrays import read_text
 from railopt.base.errors import BackendError, InputError, printable
 from railopt.base.extras import need
 from railopt.sweep import box, instance, results
-from railopt.sweep.progress import counting
 from railopt.sweep.spec import Instance, Sweep
 
-# instances handed out a worker, so that a million of them never wait in the scheduler
-IN_FLIGHT = 8
+BATCH = 1000  # instances of a message to the scheduler
 WAIT_S = 15.0  # for a scheduler's file, and for its answer
 
 
@@ -62,32 +59,26 @@ class Task(NamedTuple):
         write(self.folder, {**row, "key": self.key, **({"sweep": self.name} if self.name else {})})
 
 
-_writers: dict[tuple[str, int], results.Writer] = {}
-_writers_lock = threading.Lock()
+@cache
+def _writer(folder: str, _pid: int) -> results.Writer:
+    """The writer of a process; threads that meet here first make one each, which does no harm."""
+    return results.Writer(folder)
 
 
 def write(folder: str, row: results.Row) -> None:
     """Append a row to this process's own file in the folder."""
-    place = (folder, os.getpid())
-    with _writers_lock:
-        if place not in _writers:
-            _writers[place] = results.Writer(folder)
-    _writers[place].append(row)
+    _writer(folder, os.getpid()).append(row)
 
 
 def run_one(task: Task) -> str:
-    """On a worker: compute one row, once more if its process died, and write it under the client's
-    key.  Why it failed, or "" if the row is good.
+    """On a worker: compute one row and write it under the client's key.  Why it failed, or "" if
+    the row is good.
     """
     mine = box.of_this_worker(task.memory, task.point.threads)
-    for attempt in (1, 2):
-        try:
-            row, why = mine.run(task.point, task.timeout_s), ""
-            break
-        except box.Failed as error:
-            row, why = instance.failure(task.point, str(error)), str(error)
-            if not error.died or attempt == 2:
-                break
+    try:
+        row, why = mine.run(task.point, task.timeout_s), ""
+    except box.Failed as error:
+        row, why = instance.failure(task.point, str(error)), str(error)
     task.write(row)
     return why
 
@@ -97,26 +88,17 @@ def run(
     folder: str | os.PathLike[str],
     *,
     cluster: str | None = None,
-    shard: tuple[int, int] | None = None,
+    shard: tuple[int, int] = (0, 1),
     workers: int | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Summary:
-    """Run what is not finished yet.  `cluster` is a scheduler's address or file; `shard` (i, n)
-    runs part i of n without Dask.
+    """Run what is not finished yet, part i of n of it with `shard` (i, n): on a cluster, the
+    address or file of a Dask scheduler, or by `workers` threads.  `tell` is told how far it is.
     """
-    if cluster == "":
-        raise InputError("--cluster '': expected a scheduler's address, or the name of its file")
-    if cluster and shard:
-        raise InputError(
-            "--cluster and --shard contradict each other: a shard runs without a scheduler"
-        )
-    points = sweep.instances
-    if shard is not None:
-        part, parts = shard
-        if parts < 1:
-            raise InputError(f"shard {part}/{parts}: expected at least 1 part")
-        if not 0 <= part < parts:
-            raise InputError(f"shard {part}/{parts}: expected a part from 0 to {parts - 1}")
-        points = points[part::parts]
+    part, parts = shard
+    if not 0 <= part < parts:
+        raise InputError(f"shard {part}/{parts}: expected a part from 0 to {parts - 1}")
+    points = sweep.instances[part::parts]
     Path(folder).mkdir(parents=True, exist_ok=True)
     place = os.path.abspath(folder)
     finished = results.good_keys(folder)
@@ -126,22 +108,25 @@ def run(
         if point.key not in finished
     ]
     count = max(1, workers or (os.cpu_count() or 1) // sweep.threads)
+    crew = _threads(todo, count) if cluster is None else _dask(todo, cluster)
     reasons: Tally[str] = Tally()
-    crew = _threads(todo, count) if shard is not None else _dask(todo, cluster, count)
-    interrupted = False
-    with counting(len(todo)) as counter:
-        try:
-            with crew as outcomes:
-                for why in outcomes:
-                    counter.add(not why)
-                    reasons.update([why] if why else [])
-        except KeyboardInterrupt:
-            interrupted = True
+    done, interrupted, begun = 0, False, time.monotonic()
+    try:
+        with crew as outcomes:
+            for done, why in enumerate(outcomes, 1):
+                reasons.update([why] if why else [])
+                left_s = (len(todo) - done) * (time.monotonic() - begun) / done
+                tell(
+                    f"{done}/{len(todo)} instances, {reasons.total()} failed, about {left_s:.0f} s "
+                    f"left"
+                )
+    except KeyboardInterrupt:
+        interrupted = True
     return Summary(
         len(points),
         len(points) - len(todo),
-        counter.done - counter.failed,
-        counter.failed,
+        done - reasons.total(),
+        reasons.total(),
         interrupted,
         dict(reasons.most_common()),
     )
@@ -149,9 +134,7 @@ def run(
 
 @contextmanager
 def _threads(todo: Sequence[Task], workers: int) -> Iterator[Iterator[str]]:
-    """The outcomes without Dask: threads that each keep a box and share this process's file of
-    results.
-    """
+    """The outcomes of threads that each keep a box and share this process's file of results."""
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(run_one, task) for task in todo]
         try:
@@ -163,76 +146,30 @@ def _threads(todo: Sequence[Task], workers: int) -> Iterator[Iterator[str]]:
 
 
 @contextmanager
-def _dask(todo: Sequence[Task], cluster: str | None, workers: int) -> Iterator[Iterator[str]]:
-    """The outcomes on Dask's workers."""
-    if not todo:
-        yield iter(())
-        return
-    need("distributed", "a sweep on Dask", ", or use --shard 0/1")
-    with _dask_client(cluster, workers) as client:
-        yield _outcomes(client, todo, sum(client.nthreads().values()) or workers)
+def _dask(todo: Sequence[Task], cluster: str) -> Iterator[Iterator[str]]:
+    """The outcomes on the workers of the scheduler at this address or in this file."""
+    need("distributed", "--cluster", ", or use --shard")
+    from distributed import Client
+
+    try:
+        client = Client(_address(cluster), timeout=f"{WAIT_S}s")
+    except (OSError, ValueError, TypeError, AssertionError) as error:  # whatever Dask makes of it
+        raise BackendError(
+            f"no scheduler answers at {printable(cluster)}: {printable(error)}"
+        ) from error
+    with client:
+        yield _outcomes(client, todo)
 
 
-def _outcomes(client: Any, todo: Sequence[Task], slots: int) -> Iterator[str]:
-    """The tasks' outcomes as they end; at most `IN_FLIGHT` per worker's thread are under way."""
+def _outcomes(client: Any, todo: Sequence[Task]) -> Iterator[str]:
+    """The tasks' outcomes as they end."""
     from distributed import as_completed
 
-    waiting = iter(todo)
-    given = {
-        client.submit(run_one, task, pure=False, retries=0): task
-        for task in islice(waiting, IN_FLIGHT * slots)
-    }
-    running: Any = as_completed(list(given))
-    for future in running:
-        following = next(waiting, None)
-        if following is not None:
-            submitted = client.submit(run_one, following, pure=False, retries=0)
-            given[submitted] = following
-            running.add(submitted)
-        yield _outcome(future, given.pop(future))
-
-
-@contextmanager
-def _dask_client(cluster: str | None, workers: int) -> Iterator[Any]:
-    """A client of the scheduler at this address or in this file, or of a cluster of our own."""
-    from dask import config
-    from distributed import Client, LocalCluster
-
-    settings = {
-        "distributed.scheduler.allowed-failures": 1,
-        "distributed.admin.tick.limit": "60s",
-    }
-    with config.set(settings):
-        local = None
-        try:
-            if cluster is None:
-                local = LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    dashboard_address=None,
-                    silence_logs=50,
-                    memory_limit=0,
-                    worker_dashboard_address=None,
-                )
-                client = Client(local)
-            else:
-                client = Client(_address(cluster), timeout=f"{WAIT_S}s")
-        except (
-            OSError,
-            ValueError,
-            TypeError,
-            AssertionError,
-        ) as error:  # whatever Dask makes of it
-            raise BackendError(
-                f"no scheduler answers at {printable(cluster)}: {printable(error)}"
-            ) from error
-        try:
-            yield client
-        finally:
-            client.close()
-            if local is not None:
-                local.close()
+    given = client.map(run_one, todo, pure=False, retries=0, batch_size=BATCH)
+    tasks = dict(zip(given, todo, strict=True))
+    given.clear()  # a future that nobody holds is forgotten by the scheduler
+    for future in as_completed(list(tasks)):
+        yield _outcome(future, tasks.pop(future))
 
 
 def _address(cluster: str) -> str:

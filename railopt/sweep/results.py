@@ -101,12 +101,6 @@ class Writer:
                     self._torn = False
                 raise OSError(error.errno, error.strerror, str(self.path)) from error
 
-    def close(self) -> None:
-        """Close the file; an empty one is removed."""
-        if os.fstat(self._file).st_size == 0:
-            self.path.unlink(missing_ok=True)
-        os.close(self._file)
-
 
 @dataclass(frozen=True)
 class Results:
@@ -119,11 +113,6 @@ class Results:
     torn: int
     files: int
     older: int = 0
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """Keys of good rows."""
-        return frozenset(row["key"] for row in self.rows)
 
 
 def _files(place: Path) -> list[Path]:

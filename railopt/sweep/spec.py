@@ -36,13 +36,13 @@ from typing import Any
 
 from railopt import __version__
 from railopt.base import toml
-from railopt.base.arrays import whole_number
-from railopt.base.errors import InputError, did_you_mean, printable
+from railopt.base.arrays import require_type, whole_number
+from railopt.base.errors import InputError, about, printable
 from railopt.base.units import INT64_MAX, PS_PER_S, format_bytes, parse_bytes, parse_time, quoted
 from railopt.model.fabric import Fabric, parse_nics
 from railopt.model.tokens import Tokens
 from railopt.model.traffic import Traffic
-from railopt.model.workloads import WORKLOADS, from_spec
+from railopt.model.workloads import WORKLOADS, from_spec, known_workloads
 from railopt.policies import policy_code, policy_named
 from railopt.policies.outside import look_in
 
@@ -178,13 +178,9 @@ def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
         [(4, 'lpt'), (4, 'spill'), (8, 'lpt'), (8, 'spill')]
     """
     toml.only(data, _OPTIONS, "sweep")
-    threads = data.get("threads", 1)
-    if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
-        raise InputError(f"threads = {threads!r}: expected a whole number of at least 1")
-    if not isinstance(data.get("name", ""), str):
-        raise InputError(f"name = {quoted(data['name'])}: expected a text")
-    if not isinstance(data.get("simulate", False), bool):
-        raise InputError(f"simulate = {data['simulate']!r}: expected true or false")
+    threads = whole_number(data.get("threads", 1), "threads", 1, INT64_MAX)
+    require_type(data.get("name", ""), str, "name", "a text")
+    require_type(data.get("simulate", False), bool, "simulate", "true or false")
     options = {
         "folder": os.path.abspath(folder or os.curdir),
         "limit_s": _seconds(data.get("limit", 0)),
@@ -258,8 +254,7 @@ def _instance(
     if point.traffic.partition(":")[0] not in WORKLOADS:
         raise InputError(
             f"traffic = {quoted(point.traffic)}: neither a file in {printable(point.folder)} nor a "
-            f"workload; known workloads: {', '.join(WORKLOADS)}"
-            f"{did_you_mean(point.traffic.partition(':')[0], WORKLOADS)}"
+            f"workload; {known_workloads(point.traffic)}"
         )
     if "seed=" in point.traffic:
         raise InputError(
@@ -289,10 +284,8 @@ def _check_runnable(points: Iterable[Instance]) -> None:
         if fabric.nodes * fabric.gpus < known.nodes * known.gpus:
             wanted[point.traffic, *size] = (point, fabric)
     for point, fabric in wanted.values():
-        try:
+        with about(f"traffic = {quoted(point.traffic)}: "):
             point.read_traffic(fabric)
-        except InputError as error:
-            raise InputError(f"traffic = {quoted(point.traffic)}: {error}") from error
 
 
 def _memory(text: str | int) -> int:

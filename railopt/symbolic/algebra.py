@@ -70,16 +70,6 @@ def is_nonnegative(expr: Expr) -> bool | None:
     return True if all(c >= 0 for c in sp.Poly(expr, *generators, domain="QQ").coeffs()) else None
 
 
-def on_cone(form: Expr, rays: Sequence[dict[Expr, int]]) -> bool:
-    """Whether a homogeneous linear form is >= 0 on the cone that these rays span: a linear form is
-    iff it is on each ray.
-    """
-    poly = sp.Poly(form, *rays[0], domain="QQ")
-    if not poly.is_zero and (poly.total_degree() != 1 or not poly.is_homogeneous):
-        raise Undecided(f"{form} is not a homogeneous linear form")
-    return all(sp.sympify(form).subs(ray) >= 0 for ray in rays)
-
-
 # ---------------------------------------------------------------- sums with symbolic limits
 def normal_form(expr: Expr, *, distinct: Sequence[Expr] = ()) -> dict[Expr, Expr]:
     """A linear combination of sums as {atom: coefficient}; atoms are 1, indexed variables, deltas

@@ -8,9 +8,6 @@ defaults are the statement's hypotheses: a test drops one and expects the checke
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-METHODS = ("symbolic", "exhaustive", "search", "replay", "kernel")
 
 
 @dataclass(frozen=True)
@@ -30,20 +27,6 @@ class Result:
     range: str
     assumed: tuple[str, ...] = ()
     detail: str = ""
-
-    def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method {self.method!r}: expected one of {', '.join(METHODS)}")
-
-    def as_dict(self) -> dict[str, Any]:
-        """The values for JSON."""
-        return {
-            "ok": self.ok,
-            "method": self.method,
-            "range": self.range,
-            "assumed": list(self.assumed),
-            "detail": self.detail,
-        }
 
 
 def verdict(

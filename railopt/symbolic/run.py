@@ -12,26 +12,15 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from railopt.base.errors import BackendError, CheckFailed, FormatError
+from railopt.base.errors import BackendError, CheckFailed
 from railopt.symbolic.coq import build as coq
 from railopt.symbolic.registry import Theorem, checker, proofs_folder
 from railopt.symbolic.result import Result
 from railopt.symbolic.search.counterexamples import replay_file
-
-_METHODS = {
-    "refuted": ("replay", "kernel", "symbolic", "exhaustive", "search"),
-    "proved-symbolic": ("symbolic", "kernel", "exhaustive", "search", "replay"),
-    **dict.fromkeys(
-        ("checked-exhaustively", "cited"), ("exhaustive", "search", "symbolic", "kernel", "replay")
-    ),
-    **dict.fromkeys(
-        ("proved-kernel", "open"), ("kernel", "symbolic", "exhaustive", "search", "replay")
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -51,10 +40,11 @@ class TheoremRun:
 
     @property
     def range(self) -> str:
-        """What was covered by the method that the status names, or the next best that ran."""
-        order = _METHODS[self.theorem.status]
+        """What the first check covered that ran; of a refuted statement, its first replay."""
         ran = [result for _, result in self.results if not _only_pinned(result)]
-        return min(ran, key=lambda result: order.index(result.method)).range if ran else ""
+        replays = [result for result in ran if result.method == "replay"]
+        first = replays if self.theorem.status == "refuted" and replays else ran
+        return first[0].range if first else ""
 
     def as_dict(self) -> dict[str, Any]:
         """The values for JSON."""
@@ -69,7 +59,7 @@ class TheoremRun:
             "ok": self.ok,
             "range": self.range,
             "seconds": round(self.seconds, 3),
-            "results": [{"by": name, **result.as_dict()} for name, result in self.results],
+            "results": [{"by": name, **asdict(result)} for name, result in self.results],
         }
 
 
@@ -96,7 +86,8 @@ class CoqKernel:
         coqc is there.
         """
         self.ran, self.problems, self.how = False, list[str](), f"{PINNED}, not run"
-        self.known = self._pinned()
+        pinned = proofs_folder() / "coq" / "statements.json"
+        self.known = set(json.loads(pinned.read_text(encoding="utf-8")))
         if mode == "pinned":
             return
         try:
@@ -114,29 +105,12 @@ class CoqKernel:
             self.problems = [str(error)]
         self.ran, self.how = True, "all sizes (Coq's kernel, no axioms)"
 
-    @staticmethod
-    def _pinned() -> set[str]:
-        try:
-            return set(
-                json.loads(
-                    (proofs_folder() / "coq" / "statements.json").read_text(encoding="utf-8")
-                )
-            )
-        except (OSError, ValueError) as error:
-            raise FormatError(f"proofs/coq/statements.json: {error}") from error
-
     def result(self, names: Sequence[str]) -> Result:
         """Whether these theorems are there and nothing is wrong with the theory."""
         missing = [name for name in names if name not in self.known]
         mine = [problem for problem in self.problems if _concerns(problem, names)]
-        detail = (
-            f"{missing[0]} is not among the pinned statements"
-            if missing
-            else mine[0]
-            if mine
-            else ""
-        )
-        return Result(not detail, "kernel", self.how, (), detail or ", ".join(names))
+        wrong = [f"{name} is not among the pinned statements" for name in missing] + mine
+        return Result(not wrong, "kernel", self.how, (), wrong[0] if wrong else ", ".join(names))
 
 
 def run(theorem: Theorem, kernel: CoqKernel, *, quick: bool) -> TheoremRun:
@@ -147,7 +121,7 @@ def run(theorem: Theorem, kernel: CoqKernel, *, quick: bool) -> TheoremRun:
         >>> from railopt.symbolic.run import CoqKernel, run
         >>> ran = run(get("T1"), CoqKernel("pinned"), quick=True)
         >>> ran.theorem.title, ran.ok, ran.range
-        ('balance', True, 'all M, N, D')
+        ('balance', True, 'all M, N <= 3, every D')
     """
     start = time.monotonic()
     results = list(_results(theorem, kernel, quick))

@@ -28,15 +28,7 @@ _LAZY = {
     "planned_all_to_all": "railopt.torch.replaced",
 }
 
-__all__ = [
-    "Copies",
-    "Dispatched",
-    "ExpertLayer",
-    "Groups",
-    "RailAllToAll",
-    "TokenDispatcher",
-    "planned_all_to_all",
-]
+__all__ = sorted(_LAZY)
 
 
 def __getattr__(name: str) -> Any:

@@ -16,23 +16,6 @@ from railopt.base.arrays import Array, Ints
 from railopt.base.errors import InputError, printable
 from railopt.torch.talk import TEXT, digest_number, gathered, mark, texts
 
-__all__ = [
-    "COUNTS",
-    "HEADER",
-    "NOTHING",
-    "SENDS",
-    "SPLITS",
-    "Offer",
-    "agreed",
-    "differentiable",
-    "raise_any",
-    "raise_splits",
-    "raise_unlike",
-    "raise_unlike_heads",
-    "raise_unlike_splits",
-    "same",
-]
-
 # numbers: whether something is wrong, digests of what rows are and of who is called, which call
 HEADER = 4
 SENDS, SPLITS, COUNTS, NOTHING = range(4)  # calls, by what a rank tells
@@ -67,9 +50,18 @@ class Offer(NamedTuple):
         """Which call it is that brings counts."""
         return SENDS if self.recv is None else SPLITS
 
-    def head(self, call: int) -> list[int]:
-        """Numbers by which ranks compare what they bring."""
-        return [bool(self.problem), mark(self.kind), mark(self.made), call]
+    @property
+    def counts(self) -> Ints:
+        """Rows to each rank, and after them those from each where they are known."""
+        return self.send if self.recv is None else np.concatenate([self.send, self.recv])
+
+    def write(self, message: Ints, call: int, numbers: Ints) -> None:
+        """Fill a `message` of zeros: numbers by which ranks compare what they bring, then, where
+        nothing is wrong, `numbers`.
+        """
+        message[:HEADER] = bool(self.problem), mark(self.kind), mark(self.made), call
+        if not self.problem:
+            message[HEADER : HEADER + len(numbers)] = numbers
 
 
 def differentiable(needed: bool) -> str:
@@ -90,8 +82,7 @@ def agreed(group: Any, offer: Offer) -> Ints:
     ranks see differently, is an error of all.
     """
     ranks = dist.get_world_size(group)
-    sides = [offer.send] if offer.recv is None else [offer.send, offer.recv]
-    every = _gathered_numbers(group, offer, offer.call, np.concatenate(sides), 2 * ranks, None)
+    every = _gathered_numbers(group, offer, offer.call, offer.counts, 2 * ranks, None)
     counts = np.ascontiguousarray(every[:, :ranks])
     if offer.recv is not None:
         raise_splits(counts, every[:, ranks:].T)
@@ -122,9 +113,7 @@ def _gathered_numbers(
     Messages of all calls are of one length: backends end a process where lengths differ.
     """
     message = np.zeros(HEADER + length, np.int64)
-    message[:HEADER] = offer.head(call)
-    if not offer.problem:
-        message[HEADER : HEADER + len(numbers)] = numbers
+    offer.write(message, call, numbers)
     every = gathered(group, message, limit_s)
     if offer.problem or (every[:, :HEADER] != message[:HEADER]).any():
         raise_unlike_heads(group, offer, every[:, :HEADER])

@@ -20,11 +20,9 @@ from railopt.torch.copies import ExpertSlots, same_copies
 from railopt.torch.device import device_router
 from railopt.torch.groups import Groups, checked, everyone, made
 from railopt.torch.routes import PIECES, Route, Router
-from railopt.torch.stages import in_turn, scheduled, unknown_stages
+from railopt.torch.stages import scheduled, unknown_stages
 from railopt.torch.talk import gathered
 from railopt.torch.ways import Exchange, Way
-
-__all__ = ["NicBytes", "RailAllToAll"]
 
 Splits = Sequence[int] | None
 
@@ -110,15 +108,13 @@ class RailAllToAll:
         self._made = ""
         self.remake(experts, check)
 
-    def remake(
-        self, experts: ExpertSlots | None, check: Callable[[], str] = str, found: str = ""
-    ) -> None:
-        """Compare with all ranks what experts this is for, from now on; `check` and `found` say
-        what else is wrong.
+    def remake(self, experts: ExpertSlots | None, check: Callable[[], str] = str) -> None:
+        """Compare with all ranks what experts this is for, from now on; `check` says what else is
+        wrong.
         """
         made = ""
         try:
-            problem = found or check() or ("" if experts is None else experts.problem(self.fabric))
+            problem = check() or ("" if experts is None else experts.problem(self.fabric))
             if not problem:
                 held = "" if experts is None else f"{experts}, "
                 layout = f"{self.fabric.nodes} nodes x {self.fabric.gpus} GPUs"
@@ -149,7 +145,7 @@ class RailAllToAll:
             return step
         node, local = divmod(self.rank, self.fabric.gpus)
         if self._stages is True:
-            return step._replace(turns=in_turn(node, step))
+            return step._replace(turns=step.in_turn(node))
         rows = gathered(self._all, np.array(step.send), self.limit_s)[local :: self.fabric.gpus]
         return step._replace(turns=scheduled(node, rows, str(self._stages)))
 

@@ -9,19 +9,17 @@ import torch
 from railopt.torch.carry import Handle, WayCarrier, as_bytes
 from railopt.torch.ways import Way, back
 
-__all__ = ["carried", "into"]
-
 
 def into(carrier: WayCarrier, way: Way, input: Any, output: Any, async_op: bool = False) -> Any:
     """The rows of `input` along `way` into `output`, which is returned, or with `async_op` a
     `Handle` to it.  Differentiable.
     """
-    calls: list[Handle] | None = [] if async_op else None
+    calls: list[Any] | None = [] if async_op else None
     if torch.is_grad_enabled() and input.requires_grad:
         output = _Into.apply(output, input, carrier, way, calls)
     else:
         _move(carrier, way, input, output, calls)
-    return Handle(output, calls[0].wait, calls[0].is_completed) if calls else output
+    return Handle(output, *calls[0]) if calls else output
 
 
 def carried(carrier: WayCarrier, way: Way, length: int, *tensors: Any) -> tuple[Any, ...]:
@@ -84,12 +82,10 @@ def _plain(tensor: Any) -> Any:
     return tensor.resolve_conj().resolve_neg().contiguous()
 
 
-def _move(
-    carrier: WayCarrier, way: Way, input: Any, output: Any, calls: list[Handle] | None
-) -> None:
-    """Bytes of `input` into `output`; with `calls` the handle is put there."""
+def _move(carrier: WayCarrier, way: Way, input: Any, output: Any, calls: list[Any] | None) -> None:
+    """Bytes of `input` into `output`; `calls` gets what `WayCarrier.start` returns."""
     rows, out = as_bytes(_plain(input.detach())), as_bytes(output.detach())
     if calls is None:
         carrier.carry(way, rows, out)
     else:
-        calls.append(Handle(output, *carrier.start(way, rows, out)))
+        calls.append(carrier.start(way, rows, out))

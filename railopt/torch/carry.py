@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -13,9 +13,7 @@ import torch.distributed as dist
 from railopt.base.errors import printable
 from railopt.torch.groups import Groups
 from railopt.torch.shared import SHARED, lost
-from railopt.torch.ways import Exchange, Picked, Reorder, Step, Way
-
-__all__ = ["Handle", "WayCarrier", "as_bytes", "carrier_of"]
+from railopt.torch.ways import Exchange, Picked, Reorder, Step, Turn, Way
 
 
 def as_bytes(tensor: Any) -> Any:
@@ -41,6 +39,7 @@ class Handle:
         return self._output
 
     def is_completed(self) -> bool:
+        """As of PyTorch's `Work`: code under `planned_all_to_all` may ask."""
         return self._done()
 
 
@@ -125,8 +124,8 @@ class WayCarrier:
             out.copy_(rows)
 
     def _changes(self, step: Step) -> bool:
-        """Whether a step does anything.  Under gloo an exchange whose rows all stay is none; NCCL's
-        all-to-all is one that every member calls.
+        """Whether a step does anything.  With gloo an exchange in which all rows stay is skipped;
+        with NCCL every rank must call it.
         """
         if not isinstance(step, Exchange):
             return isinstance(step, Picked) or step.moves
@@ -149,9 +148,10 @@ class WayCarrier:
         group, ranks = self._groups[step.within], self._ranks[step.within]
         try:
             if step.turns is not None:
-                self._in_stages(step, rows, target)
+                self._in_stages([(turn,) for turn in step.turns], step, rows, target)
             elif self._gloo[step.within]:
-                self._by_pairs(step, rows, target)
+                # its own all-to-all takes a pair's two directions one after the other
+                self._in_stages([step.in_turn(self._place[step.within])], step, rows, target)
             else:
                 dist.all_to_all_single(target, rows, step.recv, step.send, group=group)
         except RuntimeError as error:
@@ -160,39 +160,30 @@ class WayCarrier:
                 f"{ranks} failed; a rank is gone or late ({printable(error)})"
             ) from error
 
-    def _by_pairs(self, step: Exchange, rows: Any, target: Any) -> None:
-        """All receives are posted before any send: gloo's own all-to-all takes a pair's two
-        directions one after the other.  Each rank begins with the next one, so that not all send to
-        the same at once.
-        """
-        group, ranks = self._groups[step.within], self._ranks[step.within]
-        own = self._place[step.within]
-        out, into = rows.split_with_sizes(step.send), target.split_with_sizes(step.recv)
-        others = [(own + turn) % len(ranks) for turn in range(1, len(ranks))]
-        works = [dist.irecv(into[i], ranks[i], group=group) for i in others if step.recv[i]]
-        works += [dist.isend(out[i], ranks[i], group=group) for i in others if step.send[i]]
-        into[own].copy_(out[own])
-        for work in works:
-            work.wait(self._limit)
-
-    def _in_stages(self, step: Exchange, rows: Any, target: Any) -> None:
-        """One stage after the other: no rank sends to two or receives from two at once."""
+    def _in_stages(
+        self, stages: Sequence[Sequence[Turn]], step: Exchange, rows: Any, target: Any
+    ) -> None:
+        """One stage after the other; in each all receives are posted before any send."""
         group, ranks = self._groups[step.within], self._ranks[step.within]
         own = self._place[step.within]
         out, into = rows.split_with_sizes(step.send), target.split_with_sizes(step.recv)
         into[own].copy_(out[own])
         sent, got = [0] * len(ranks), [0] * len(ranks)
-        for to, number, source, arrives in step.turns or ():
-            calls = []
-            if arrives:
-                part = into[source].narrow(0, got[source], arrives)
-                calls.append(dist.P2POp(dist.irecv, part, ranks[source], group))
-                got[source] += arrives
-            if number:
-                part = out[to].narrow(0, sent[to], number)
-                calls.append(dist.P2POp(dist.isend, part, ranks[to], group))
-                sent[to] += number
-            # a wait of NCCL with a limit has the host wait too
-            limit = [self._limit] if self._gloo[step.within] else []
-            for work in dist.batch_isend_irecv(calls) if calls else []:
-                work.wait(*limit)
+        for turns in stages:
+            sends, calls = [], []
+            for to, number, source, arrives in turns:
+                if arrives:
+                    part = into[source].narrow(0, got[source], arrives)
+                    calls.append((dist.irecv, part, ranks[source]))
+                    got[source] += arrives
+                if number:
+                    part = out[to].narrow(0, sent[to], number)
+                    sends.append((dist.isend, part, ranks[to]))
+                    sent[to] += number
+            calls += sends
+            if self._gloo[step.within]:
+                for work in [call(part, peer, group=group) for call, part, peer in calls]:
+                    work.wait(self._limit)
+            elif calls:  # a wait of NCCL with a limit has the host wait too
+                for work in dist.batch_isend_irecv([dist.P2POp(*call, group) for call in calls]):
+                    work.wait()

@@ -28,8 +28,6 @@ from railopt.torch.groups import Groups
 from railopt.torch.routes import Route, Router
 from railopt.torch.talk import exchanged, gathered
 
-__all__ = ["Circle"]
-
 HEAD = 2  # numbers before those of `Router.decide`: whether the plan failed, what adds up to 0
 
 

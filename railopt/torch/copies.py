@@ -23,8 +23,6 @@ from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.dispatch import RULES, eligible_gpus
 from railopt.torch.talk import gathered, mark, texts
 
-__all__ = ["Copies", "ExpertSlots", "SlotTable", "same_copies"]
-
 
 @dataclass(frozen=True, eq=False)
 class Copies:

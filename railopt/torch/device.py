@@ -10,16 +10,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from railopt.base.errors import BackendError, InputError, printable
+from railopt.base.errors import BackendError, InputError
 from railopt.cuda.planner import POLICIES, unplanned
 from railopt.cuda.routing import PieceTable, RouteKernels, TableOffsets
-from railopt.cuda.rows import RowMover, RowsAt
 from railopt.torch import agree
 from railopt.torch.routes import Route, Router
-from railopt.torch.shared import lost
-from railopt.torch.ways import Exchange, Picked
-
-__all__ = ["DeviceRouter", "DeviceRows", "PlannedBuffer", "device_router"]
+from railopt.torch.rows import DeviceRows
+from railopt.torch.talk import counts_or_lost
+from railopt.torch.ways import Exchange
 
 
 def device_router(router: Router, group: Any, device: str | None) -> DeviceRouter | None:
@@ -61,25 +59,19 @@ class DeviceRouter:
         self.routing = RouteKernels(
             fabric, router.rank, router.policy, router.pieces, router.via, agree.HEADER
         )
-        self.rows = DeviceRows(self.routing, self.device)
+        self.rows = DeviceRows(self.routing.gpu, self.device)
         length = agree.HEADER + 2 * fabric.nodes * fabric.gpus
         pinned = self.device.type == "cuda"
         self._message = torch.zeros(length, dtype=torch.int64, device="cpu", pin_memory=pinned)
 
-    def message(self, offer: agree.Offer, call: int) -> Any:
+    def message(self, offer: agree.Offer) -> Any:
         """What this rank sends to all, on the device."""
         self._message.zero_()
-        numbers = self._message.numpy()
-        numbers[: agree.HEADER] = offer.head(call)
-        if not offer.problem and len(offer.send):
-            ranks = len(offer.send)
-            numbers[agree.HEADER : agree.HEADER + ranks] = offer.send
-            if offer.recv is not None:
-                numbers[agree.HEADER + ranks :] = offer.recv
+        offer.write(self._message.numpy(), offer.call, offer.counts)
         return self._message.to(self.device, non_blocking=True, copy=True)
 
-    def planned(self, message: Any, call: int, slots: int = 0) -> PlannedBuffer:
-        """The plan of what all ranks send, from this one's message."""
+    def planned(self, message: Any, offer: agree.Offer, slots: int = 0) -> PlannedBuffer:
+        """The plan of what all ranks send, from this one's message of its offer."""
         fabric = self.fabric
         ranks = fabric.nodes * fabric.gpus
         every = message.new_empty(ranks * len(message))
@@ -89,7 +81,7 @@ class DeviceRouter:
         work = message.new_empty(ranks * ranks + fabric.nodes)
         self.routing.plan(
             every.data_ptr(),
-            call == agree.SPLITS,
+            offer.call == agree.SPLITS,
             work.data_ptr(),
             made.buffer.data_ptr(),
             made.at,
@@ -99,18 +91,12 @@ class DeviceRouter:
 
     def exchanged(self, call: Any, out: Any, rows: Any) -> None:
         """A collective of all ranks."""
-        try:
+        with counts_or_lost():
             call(out, rows, group=self._group)
-        except RuntimeError as error:
-            raise lost(
-                f"rank {dist.get_rank()}: the exchange of counts failed; a rank is gone, late, or "
-                f"makes other calls ({printable(error)})"
-            ) from error
 
     def route(self, offer: agree.Offer) -> Route:
         """The route of what every rank offers."""
-        call = agree.SPLITS
-        made = self.planned(self.message(offer, call), call)
+        made = self.planned(self.message(offer), offer)
         sizes = made.read()
         self.refuse(sizes["status"][0], made, offer)
         nodes, gpus = self.fabric.nodes, self.fabric.gpus
@@ -151,55 +137,3 @@ class DeviceRouter:
             agree.raise_splits(counts, messages[:, ranks:].T)
         self.router.route(counts)  # which says why these can't be planned
         raise BackendError(f"the plan on the GPU failed with status {status >> 8}")
-
-
-class DeviceRows:
-    """Rows of tensors on one device, by index."""
-
-    def __init__(self, routing: RouteKernels, device: Any) -> None:
-        self._mover, self.device = RowMover(routing.gpu), device
-
-    @property
-    def stream(self) -> int:
-        """The address of torch's current stream."""
-        if self.device.type != "cuda":
-            return 0
-        return int(torch.cuda.current_stream(self.device).cuda_stream)
-
-    def pick(self, length: int) -> Picked:
-        """Room for an index and its inverse."""
-        both = torch.empty((2, max(1, length)), dtype=torch.int32, device=self.device)
-        return Picked(both[0, :length], both[1, :length], self)
-
-    def copy(self, rows: Any, target: Any, index: Any = None, fill: int = 0) -> None:
-        """Row i of `target` [n, w] becomes row index[i] of `rows` [m, w], in bytes; rows may lie
-        apart.
-        """
-        width = rows.shape[1] * rows.element_size()
-        self._mover.copy(
-            _at(rows),
-            _at(target),
-            width,
-            0 if index is None else index.data_ptr(),
-            len(target),
-            self.stream,
-            fill,
-        )
-
-    def add(self, rows: Any, target: Any, index: Any) -> None:
-        """Row i of `target` [n, w] becomes the sum of rows index[i] [n, many]."""
-        kinds = str(rows.dtype)[6:], str(target.dtype)[6:]
-        self._mover.add(
-            _at(rows),
-            _at(target),
-            rows.shape[1],
-            kinds,
-            index.data_ptr(),
-            index.shape[1],
-            len(target),
-            self.stream,
-        )
-
-
-def _at(rows: Any) -> RowsAt:
-    return RowsAt(rows.data_ptr(), rows.stride(0) * rows.element_size())

@@ -26,8 +26,6 @@ from railopt.torch.spread import DeviceDispatcher, DeviceTrail, DispatchRoom, un
 from railopt.torch.talk import gathered
 from railopt.torch.ways import Exchange, Way, back
 
-__all__ = ["Dispatched", "TokenDispatcher"]
-
 INDICES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -115,7 +113,7 @@ class TokenDispatcher:
         e // (experts / ranks).  `found` is what a caller finds wrong with it, to be said by all.
         """
         slots = ExpertSlots(self.experts, as_copies(placement))
-        self.rails.remake(slots, found=found)
+        self.rails.remake(slots, lambda: found)
         self._use(slots)
 
     def _on_device(self, capacity: Any) -> DeviceDispatcher | None:

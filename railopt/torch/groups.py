@@ -19,8 +19,6 @@ from railopt.model.fabric import Fabric
 from railopt.torch.shared import SHARED, lost
 from railopt.torch.talk import gathered, mark
 
-__all__ = ["Groups", "checked", "everyone", "made"]
-
 SIDES = ("node", "rail")
 
 

@@ -41,8 +41,6 @@ from railopt.torch.parcels import Parcels, make_of
 from railopt.torch.recorder import Recorder
 from railopt.torch.stages import unknown_stages
 
-__all__ = ["ExpertLayer", "Hidden"]
-
 
 class Hidden(NamedTuple):
     """Seconds of Trans or Agg since a layer was made: what they took, ranks that were late

@@ -11,8 +11,6 @@ import torch
 from railopt.base.arrays import Bools, Int32s, Ints
 from railopt.torch.carry import as_bytes
 
-__all__ = ["Parcels", "make_of"]
-
 ROW = 1 << 16  # bytes: so finely parameters are divided between rails
 
 

@@ -19,8 +19,6 @@ from railopt.moe.routing.trace import Trace
 from railopt.torch import agree
 from railopt.torch.talk import gathered
 
-__all__ = ["Recorder"]
-
 MOST = 1 << 15  # experts: choices are kept in 16 bits
 
 

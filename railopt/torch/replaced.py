@@ -18,8 +18,6 @@ import torch.distributed as dist
 
 from railopt.torch.all_to_all import RailAllToAll
 
-__all__ = ["planned_all_to_all"]
-
 
 @contextmanager
 def planned_all_to_all(rails: RailAllToAll) -> Iterator[None]:

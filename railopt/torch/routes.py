@@ -35,8 +35,6 @@ from railopt.policies.planner import NODE_POLICIES, NodePlan, Planner
 from railopt.torch.tally import RailRows, RowSums, Tables, add, add_received, begin, outgoing, sums
 from railopt.torch.ways import Exchange, Way, transposed
 
-__all__ = ["PIECES", "Route", "Router"]
-
 PIECES = 64  # of a node's share of a rail: so finely a policy divides
 
 

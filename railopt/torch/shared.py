@@ -7,8 +7,6 @@ from weakref import WeakValueDictionary
 
 from railopt.base.errors import BackendError
 
-__all__ = ["SHARED", "lost"]
-
 SHARED: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 

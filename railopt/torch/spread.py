@@ -4,7 +4,7 @@ Rows go out in four picks with three exchanges between them, and come back the s
 
     tokens -first-> units -node-> -second-> -rail-> units -third-> copies -node-> -fourth-> rows
 
-Ranks tell each other twice: units for each node, of which all plans are made; then, from the plan,
+Ranks exchange counts twice: units for each node, of which all plans are made; then, from the plan,
 how many copies each GPU of a node will pass on, and rows of each expert.  After that the host reads
 all sizes, once.  With a capacity sizes are constants, so nothing is sent or read: every pair of
 a GPU and a node sends as many units, and the plan of these is made once, on the host.
@@ -29,8 +29,6 @@ from railopt.torch.device import DeviceRouter, PlannedBuffer
 from railopt.torch.routes import Router
 from railopt.torch.talk import gathered
 from railopt.torch.ways import Exchange, Picked
-
-__all__ = ["DeviceDispatcher", "DeviceTrail", "DispatchRoom", "unknown_choices"]
 
 ALIGN = 16  # bytes: a row's parts begin at multiples
 
@@ -104,14 +102,12 @@ class DeviceDispatcher:
         """(rows [P, H], rows of each local expert on the host, weights [P], trail, bytes that each
         NIC of the node sends and receives).
         """
-        call = agree.SENDS
         if self.capacity is not None:
             if offer.problem:
                 raise InputError(f"rank {self._router.router.rank}: {offer.problem}")
             units = self._kept_units(idx)
         else:
-            message = self._router.message(offer, call)
-            units = self._exchanged_units(message, idx, offer, call)
+            units = self._exchanged_units(idx, offer)
         rows, row_weights, trail = _Dispatch.apply(self, units, number, x, weights)
         width = _Packed.of([x, weights, units.slots]).width
         nics = np.array(units.nics) * width
@@ -144,24 +140,24 @@ class DeviceDispatcher:
         self._routing.list(entries, to, self._rows.stream)
         return slots, entries, listed
 
-    def _exchanged_units(
-        self, message: Any, idx: Any, offer: agree.Offer, call: int
-    ) -> StagedUnits:
+    def _exchanged_units(self, idx: Any, offer: agree.Offer) -> StagedUnits:
         """Units in the order of exchange 1, and all sizes: the one wait of a dispatch."""
         router, fabric, slots = self._router, self._router.fabric, self._slots
+        message = router.message(offer)
         gpus, ranks = fabric.gpus, fabric.nodes * fabric.gpus
         idx = torch.zeros((0, 1), device=router.device, dtype=torch.int64) if offer.problem else idx
         local, tokens, width = router.router.rank % gpus, len(idx), min(idx.shape[1], fabric.nodes)
         seen = message.new_zeros(ranks * slots)
         counts = message.data_ptr() + 8 * (agree.HEADER + local)
-        to = ClassList(0, max(1, tokens), counts=counts, counts_step=gpus, seen=seen.data_ptr())
+        seen_at = seen.data_ptr()
+        to = ClassList(limit=max(1, tokens), counts=counts, counts_step=gpus, seen=seen_at)
         own, entries, listed = self._listed(idx, to, message.data_ptr())
-        made = router.planned(message, call, slots)
+        made = router.planned(message, offer, slots)
         if self._careful:
             self._refuse(int(made.buffer[0]), made, idx, offer)
         first = Picked(self._new(tokens * width), self._new(tokens, width, fill=-1), self._rows)
         received, out = message.new_empty((2, ranks, 2 * gpus + slots)).unbind(0)
-        values = (listed.data_ptr(), counts, made.address("own"), seen.data_ptr(), to.limit)
+        values = (listed.data_ptr(), counts, made.address("own"), seen_at, to.limit)
         ends = (first.index.data_ptr(), first.inverse.data_ptr(), out.data_ptr(), width, gpus)
         self._routing.stage(entries, slots, (*values, *ends), self._rows.stream)
         router.exchanged(dist.all_to_all_single, received, out)
@@ -222,7 +218,7 @@ class DeviceDispatcher:
         tokens, width = len(idx), min(idx.shape[1], fabric.nodes)
         counts = torch.empty(fabric.nodes, dtype=torch.int64, device=self._router.device)
         flags = self.flags.data_ptr()
-        to = ClassList(0, limit, counts=counts.data_ptr(), dropped=flags)
+        to = ClassList(limit=limit, counts=counts.data_ptr(), dropped=flags)
         own, entries, listed = self._listed(idx, to, flags + 16)
         first = Picked(
             self._new(fabric.nodes * limit, fill=-1), self._new(tokens, width, fill=-1), self._rows
@@ -261,13 +257,13 @@ class DeviceDispatcher:
         listed = Picked(
             self._new(most, fill=-1 if limit else None), self._new(third, width, fill=-1), rows
         )
-        addresses = _addresses(listed)
+        index, inverse = _addresses(listed)
         to = ClassList(
-            addresses[0],
-            max(1, third),
-            addresses[1],
-            width,
             base=units.begins[0],
+            limit=max(1, third),
+            list=index,
+            inverse=inverse,
+            width=width,
             in_place=int(limit is not None),
         )
         self._routing.list(entries, to, rows.stream)
@@ -290,14 +286,14 @@ class DeviceDispatcher:
         limit = self.capacity.rows if self.capacity else max(1, many)
         flags = 0 if self.flags is None else self.flags.data_ptr() + 8
         to = ClassList(
-            index.data_ptr(),
-            limit,
-            inverse.data_ptr(),
-            k,
-            by_choice.data_ptr(),
-            units.order.data_ptr(),
+            order=units.order.data_ptr(),
             base=units.begins[1],
+            limit=limit,
+            list=index.data_ptr(),
+            inverse=inverse.data_ptr(),
+            by_choice=by_choice.data_ptr(),
             dropped=flags,
+            width=k,
         )
         self._routing.list(entries, to, self._rows.stream, every=True)
         return Picked(index, inverse, self._rows), by_choice

@@ -13,9 +13,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.schedule.kinds import KINDS
 from railopt.schedule.synthesis import synthesise
-from railopt.torch.ways import Exchange, Turn
-
-__all__ = ["in_turn", "scheduled", "unknown_stages"]
+from railopt.torch.ways import Turn
 
 
 def unknown_stages(stages: Any) -> str:
@@ -24,13 +22,6 @@ def unknown_stages(stages: Any) -> str:
     if isinstance(stages, bool) or stages in known:
         return ""
     return f"stages = {stages!r}: expected True, False, or one of {', '.join(known)}"
-
-
-def in_turn(own: int, step: Exchange) -> tuple[Turn, ...]:
-    """In stage i each member sends to the i-th after it and receives from the i-th before it."""
-    members = len(step.send)
-    peers = [((own + i) % members, (own - i) % members) for i in range(1, members)]
-    return tuple(Turn(to, step.send[to], source, step.recv[source]) for to, source in peers)
 
 
 def scheduled(own: int, rows: Ints, kind: str) -> tuple[Turn, ...]:

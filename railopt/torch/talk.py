@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
@@ -16,8 +18,6 @@ from railopt.base.arrays import Array
 from railopt.base.errors import printable
 from railopt.torch.shared import lost
 
-__all__ = ["TEXT", "collective", "digest_number", "exchanged", "gathered", "mark", "texts"]
-
 TEXT = 400  # bytes of a sentence that ranks tell each other
 
 
@@ -26,38 +26,34 @@ def gathered(group: Any, numbers: Array, limit_s: float | None = None) -> Array:
     does.
     """
     shape = (dist.get_world_size(group), *numbers.shape)
-
-    def gather(own: Any, every: Any) -> Any:
-        return dist.all_gather(list(every.unbind(0)), own, group=group, async_op=True)
-
-    return collective(gather, group, numbers, shape, limit_s)
+    return collective(dist.all_gather_into_tensor, group, numbers, shape, limit_s)
 
 
 def exchanged(group: Any, numbers: Array, limit_s: float | None = None) -> Array:
     """[R, L]: what every rank of a group has for this one; `numbers` [R, L] is what this one has
     for every rank.
     """
-
-    def exchange(own: Any, every: Any) -> Any:
-        return dist.all_to_all_single(every, own, group=group, async_op=True)
-
-    return collective(exchange, group, numbers, numbers.shape, limit_s)
+    return collective(dist.all_to_all_single, group, numbers, numbers.shape, limit_s)
 
 
 def collective(
-    call: Callable[[Any, Any], Any],
-    group: Any,
-    numbers: Array,
-    shape: tuple[int, ...],
-    limit_s: float | None,
+    call: Any, group: Any, numbers: Array, shape: tuple[int, ...], limit_s: float | None
 ) -> Array:
-    """What a collective `call(sent, received)` brings, of `shape`."""
+    """What a collective of PyTorch brings, of `shape`."""
     device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
-    own = torch.from_numpy(numbers).to(device, non_blocking=True)
-    every = torch.empty(shape, dtype=own.dtype, device=device)
+    own = torch.from_numpy(numbers.reshape(-1)).to(device, non_blocking=True)
+    every = torch.empty(math.prod(shape), dtype=own.dtype, device=device)
+    with counts_or_lost():
+        work = call(every, own, group=group, async_op=True)
+        work.wait(*([] if limit_s is None else [timedelta(seconds=limit_s)]))
+        return every.cpu().numpy().reshape(shape)
+
+
+@contextmanager
+def counts_or_lost() -> Iterator[None]:
+    """Where the exchange of counts inside fails, say so, and share nothing any more."""
     try:
-        call(own, every).wait(*([] if limit_s is None else [timedelta(seconds=limit_s)]))
-        return every.cpu().numpy()
+        yield
     except RuntimeError as error:
         raise lost(
             f"rank {dist.get_rank()}: the exchange of counts failed; a rank is gone, late, or "

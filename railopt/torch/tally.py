@@ -9,18 +9,6 @@ import numpy as np
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel
 
-__all__ = [
-    "RailRows",
-    "RowSums",
-    "Tables",
-    "add",
-    "add_received",
-    "begin",
-    "by_column",
-    "outgoing",
-    "sums",
-]
-
 
 class RailRows(NamedTuple):
     """Rows on rails: src_gpu, dst_gpu int32 [C], size int64 [C] rows, rail int16 [C]."""

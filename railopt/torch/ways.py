@@ -14,8 +14,6 @@ import numpy as np
 from railopt.base.arrays import Array, Ints
 from railopt.torch.tally import by_column
 
-__all__ = ["Exchange", "Picked", "Reorder", "Step", "Turn", "Way", "back", "transposed"]
-
 
 class Reorder(NamedTuple):
     """Cut into consecutive pieces of `sizes` rows, and put piece `order[0]` first, ...; int64."""
@@ -68,6 +66,12 @@ class Exchange(NamedTuple):
     send: list[int]
     recv: list[int]
     turns: tuple[Turn, ...] | None = None
+
+    def in_turn(self, own: int) -> tuple[Turn, ...]:
+        """In turn i each member sends to the i-th after it and receives from the i-th before it."""
+        members = len(self.send)
+        peers = [((own + i) % members, (own - i) % members) for i in range(1, members)]
+        return tuple(Turn(to, self.send[to], source, self.recv[source]) for to, source in peers)
 
     def back(self) -> Exchange:
         turns = self.turns

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 from unittest import mock
 
+import numpy as np
+
 from railopt.solver.local import steps, values
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.state import LocalState
@@ -50,7 +52,12 @@ def variants() -> Iterator[Variant]:
         yield Variant(step.__name__, source_lines(step), step)
     name = values.differencing.plain.__name__
     lines = source_lines(values.differencing.plain)
-    yield Variant(name, lines, steps.STEPS[0], (values, name, values.lpt))
+    yield Variant(
+        name,
+        lines,
+        steps.STEPS[0],
+        (values, name, lambda sizes, rails: values.lpt(sizes, np.ones(rails))),
+    )
 
 
 def rows(seed: int) -> Iterator[Ablation]:

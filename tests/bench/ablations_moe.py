@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from railopt.moe.assess import scored_map
-from railopt.moe.placement import improve, naming, old_map, packing, repair
+from railopt.moe.placement import improve, naming, packing, repair
 from railopt.moe.placement.eplb import eplb
 from railopt.moe.placement.packing import balance, packed
 from railopt.moe.placement.repair import FewMoves
@@ -90,7 +90,7 @@ def _moves(seed: int) -> Iterator[Row]:
     old = rebalance(load, 288, 1, 1, 32)[0]
     later = load * np.exp(0.05 * rng.normal(size=load.shape))
     fresh = rebalance(later, 288, 1, 1, 32)[0]
-    named = old_map.least_change(fresh, old, 32, 32)
+    named = repair.least_change(fresh, old, 32, 32)
     within = rebalance(later, 288, 1, 1, 32, old, FewMoves(1.02, 1.02))[0]
     best = rebalance(later, 288, 1, 1, 32, old, FewMoves(moves=75))[0]
 
@@ -99,7 +99,7 @@ def _moves(seed: int) -> Iterator[Row]:
 
     yield (
         "least_change",
-        source_lines(old_map),
+        source_lines(repair.least_change, repair._in_place),
         f"anew {scored(fresh)} -> {scored(named)}",
     )
     yield (

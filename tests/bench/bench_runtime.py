@@ -145,7 +145,7 @@ def _local_runs(nodes: int) -> Iterator[Row]:
     def once() -> None:
         begun = time.process_time()
         runs = [rows.run(given[rows.sender.group.rank]) for rows in made]
-        while any(run._transfer.awaits is not None for run in runs):  # sizes are exchanged
+        while any(run.awaits is not None for run in runs):  # sizes are exchanged
             for run in runs:
                 run.poll()
         sized = time.process_time() - begun

@@ -1,4 +1,4 @@
-"""Sweeps: what Dask and the boxes add to an instance, and how long a finished sweep takes to
+"""Sweeps: what boxes add to an instance, and how long a finished sweep takes to
 resume.
 """
 
@@ -27,7 +27,7 @@ def rows() -> Iterator[Row]:
     work = best(lambda: instance.run(sweep.instances[0]), 50)
     with tempfile.TemporaryDirectory() as folder:
         first = spec.parse({"grid": {**GRID, "seed": list(range(8))}})
-        client.run(first, folder, workers=1)  # what starting a cluster takes is not an instance's
+        client.run(first, folder, workers=1)  # what starting a box takes is not an instance's
         begun = time.perf_counter()
         client.run(first, folder, workers=1)
         idle = time.perf_counter() - begun
@@ -39,7 +39,7 @@ def rows() -> Iterator[Row]:
         client.run(spec.parse({"grid": {**GRID, "seed": [0]}}), folder, workers=1)
         start = time.perf_counter() - begun
     yield from judged_once(
-        "Dask and box overhead, an instance",
+        "box overhead, an instance",
         (took - start) / (count - 9) - work,
         "ms",
         10e-3,
@@ -52,6 +52,5 @@ def rows() -> Iterator[Row]:
         writer = results.Writer(Path(folder))
         for point in large.instances:
             writer.append({**row, "key": point.key})
-        writer.close()
         took = best(lambda: client.run(large, folder, workers=1), 2)
         yield from judged_once("10,000 finished instances: resume", took, "s", 2)

@@ -61,7 +61,7 @@ def solved(folder: Path) -> Iterator[tuple[str, Path]]:
     others = ({"sizes": sizes, "speeds": speeds} for _, speeds, sizes in unequal(seeds))
     problems: Iterator[dict[str, Any]] = chain(equal, islice(others, 0, None, 3))
     for i, problem in enumerate(problems):
-        certificate = solve_local(**problem, limit_s=2).certificate(**problem)
+        certificate = solve_local(**problem, limit_s=2).certificate()
         certificate.save(folder / f"{i}.json")
         yield certificate.witness["kind"], folder / f"{i}.json"
 

@@ -153,7 +153,7 @@ def measure(case: Case, peers: Sequence[str], peer_limit_s: float) -> Result:
         proved,
         str(outcome.value),
         float(outcome.value / outcome.bound - 1),
-        outcome.method,
+        outcome.searched.by,
         size,
         check_s,
         verdict.ok,

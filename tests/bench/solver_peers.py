@@ -40,17 +40,12 @@ def plain(backend: str, sizes: Ints, rails: int, limit_s: float) -> tuple[bool, 
     """
     chunks = Chunks.from_arrays(src=[0] * len(sizes), dst=[1] * len(sizes), size=sizes, nodes=2)
     answers: list[Answer] = []
-    program, _ = build(Fabric.uniform(2, rails), chunks)
-    importlib.import_module(BACKENDS[backend].module).solve(program, limit_s, answers.append)
-    values = [
-        int(np.bincount(answer.rail, program.size).max())
-        for answer in answers
-        if answer.rail is not None
-    ]
-    unit = int(np.gcd.reduce(sizes))
-    return any(answer.optimal for answer in answers), unit * min(
-        values, default=int(sizes.sum()) // unit
-    )
+    made = build(Fabric.uniform(2, rails), chunks)
+    importlib.import_module(BACKENDS[backend].module).solve(made.program, limit_s, answers.append)
+    plans = (made.rails(answer.values) for answer in answers)
+    values = [int(loads_of(sizes, rail, rails).max()) for rail in plans if rail is not None]
+    proved = any(answer.status == "optimal" for answer in answers)
+    return proved, min(values, default=int(sizes.sum()))
 
 
 class Graph(NamedTuple):
@@ -140,7 +135,7 @@ def arc_flow(
     began, unit = time.perf_counter(), int(np.gcd.reduce(sizes))
     units = sizes // unit
     low = pigeonhole(units, rails)[0]
-    value = int(loads_of(units, lpt(units, rails), rails).max())
+    value = int(loads_of(units, lpt(units, np.ones(rails)), rails).max())
     probe = low
     while low < value:
         graph = graph_of(units, probe)

@@ -6,6 +6,7 @@ Needs Debian's chromium and chromium-driver and selenium: `make test-browser` se
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -60,28 +61,14 @@ def rows() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def path(rows: list[dict[str, Any]]) -> Path:
     OUT.mkdir(parents=True, exist_ok=True)
-    claims = {
-        "sample": [
-            {
-                "name": "a claim",
-                "said": "1.5x",
-                "paper": True,
-                "ours_text": "1.4x",
-                "verdict": "reproduced",
-                "source": "s",
-                "note": "",
-            },
-            {
-                "name": "another",
-                "said": "2x",
-                "paper": True,
-                "ours_text": "1x",
-                "verdict": "contradicted",
-                "source": "s",
-                "note": "why",
-            },
-        ]
-    }
+    compared = [
+        {"name": "a claim", "paper_text": "1.5x", "ours_text": "1.4x", "verdict": "reproduced"},
+        {"name": "another", "paper_text": "2x", "ours_text": "1x", "verdict": "contradicted"},
+    ]
+    record = OUT / "experiments" / "sample" / "results.json"
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps({"comparison": compared}))
+    claims = page.read_experiments(OUT / "experiments")
     found = results.Results(
         tuple(rows),
         (instance.failure(spec.parse({"grid": {"nodes": 2}}).instances[0], "on purpose"),),

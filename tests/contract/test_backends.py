@@ -19,8 +19,8 @@ import pytest
 import railopt
 from railopt import Chunks, Fabric, Plan
 from railopt.base.errors import InputError
+from railopt.solver.coupled.race import Outcome
 from railopt.solver.coupled.solve import solve
-from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS, Backend
 from railopt.solver.program.files import write_model
 from railopt.solver.program.program import build
@@ -152,7 +152,7 @@ def test_written_model_is_read_back_by_another_solver(
     done = subprocess.run(
         [sys.executable, "-c", reader, str(path)], capture_output=True, text=True, check=True
     )
-    _, second = build(FABRICS[fabric], CHUNKS)
+    second = build(FABRICS[fabric], CHUNKS).second
     assert Fraction(round(float(done.stdout))) == optimum_of(fabric) * second
 
 
@@ -165,10 +165,10 @@ FAKES = {
     "crashes": "import os, signal\n    os.kill(os.getpid(), signal.SIGSEGV)",
     "raises": "raise RuntimeError('out of licences')",
     "hangs": "import time\n    time.sleep(600)",
-    "invents": "emit(Answer([r] * j, True))",
-    "miscounts": "emit(Answer([0] * (j - 1), True))",
-    "scribbles": "emit(Answer([[0]] + [0, 0] * j, True))",
-    "boasts": "emit(Answer([0] * j, True))",
+    "invents": "emit(Answer([2] * n, 'optimal'))",
+    "miscounts": "emit(Answer([1, 0] * (n // 2), 'optimal'))",
+    "scribbles": "emit(Answer([[0]] + [0] * n, 'optimal'))",
+    "boasts": "emit(Answer([1, 0] * (n // 2) + [0], 'optimal'))",
     "babbles": "open(__import__('sys').argv[2], 'a').write('hello\\n')",
 }
 SAYS = {
@@ -190,7 +190,7 @@ def test_what_goes_wrong_is_reported_by_name_and_the_best_survives(
     (tmp_path / f"fake_{fake}.py").write_text(
         "from railopt.solver.program.backends import Answer\n\n"
         "def solve(program, limit_s, emit):\n"
-        f"    j, r = program.allowed.shape\n    {FAKES[fake]}\n"
+        f"    n = len(program.cost)\n    {FAKES[fake]}\n"
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), ROOT]))
     monkeypatch.setitem(BACKENDS, "fake", Backend("fake", f"fake_{fake}", "railopt", "railopt"))
@@ -219,6 +219,8 @@ def test_a_missing_back_end_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         "the back-end absent needs no_such_module: pip install no_such_module",
     )
     assert outcome.plan is not None
+    assert outcome.plan.policy == "solve: lpt-global"
+    assert outcome.bracket.by.startswith("lpt-global ")
     assert outcome.optimum in ("open", "known")
 
 
@@ -248,6 +250,7 @@ def test_pulp_without_cbc_says_what_to_install(
     assert "pip install 'pulp[cbc]'" in ran.err
     assert "Traceback" not in ran.err
     assert "lpt-global" in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 100
 
 
 def test_a_back_end_that_only_ran_out_of_time_has_not_failed(
@@ -269,7 +272,7 @@ def test_a_back_end_is_a_module_and_an_entry(
     (tmp_path / "first_rail.py").write_text(
         "from railopt.solver.program.backends import Answer\n\n"
         "def solve(program, limit_s, emit):\n"
-        "    emit(Answer([0] * len(program.size)))\n"
+        "    emit(Answer([1, 0] * (len(program.cost) // 2) + [0]))\n"
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), ROOT]))
     monkeypatch.setitem(BACKENDS, "mine", Backend("mine", "first_rail", "numpy", "numpy"))

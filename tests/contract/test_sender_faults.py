@@ -401,7 +401,9 @@ def test_what_a_device_says_of_itself_never_hides_the_fault(
 
     if broken:
         monkeypatch.setattr(Device, "events", lambda self: 1 // 0)
-    for wrong, report in world.run(work):
+    for result in world.run(work):
+        assert isinstance(result, tuple), result
+        wrong, report = result
         assert wrong == 0
         assert "RETRY_EXC_ERR" in report.faults[0].cause
         assert ("events can't be read (integer division" in report.faults[0].cause) == broken

@@ -39,9 +39,9 @@ def test_what_is_copied_is_what_the_plan_moves(policy: str) -> None:
 def test_loopback_stages_and_passes_on(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, copied, real = moving_plan(policy), [], pattern.copy_chunks
 
-    def counted(source: Any, target: Any, size: Any) -> None:
+    def counted(source: Any, at: Any, target: Any, to: Any, size: Any) -> None:
         copied.append(int(size.sum()))
-        real(source, target, size)
+        real(source, at, target, to, size)
 
     monkeypatch.setattr(pattern, "copy_chunks", counted)
     assert Loopback(stage=True).run(plan).wait().wrong == 0

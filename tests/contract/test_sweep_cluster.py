@@ -91,7 +91,7 @@ def test_a_worker_of_three_threads_started_by_its_command_does_everything(
     summary = client.run(sweep, tmp_path / "results", cluster=str(cluster.file), workers=1)
     assert summary == (24, 0, 24, 0, False, {})
     found = results.read(tmp_path / "results")
-    assert found.keys == {point.key for point in sweep.instances}
+    assert {row["key"] for row in found.rows} == {point.key for point in sweep.instances}
     assert found.torn == 0
 
 

@@ -362,9 +362,6 @@ class NullLibrary:
         state.value = self.word(qp, Q_STATE).value
         return 0
 
-    def ibv_wc_status_str(self, status: int) -> bytes:
-        return f"status {status}".encode()
-
     def ibv_destroy_qp(self, qp: int) -> int:
         self.calls.append("ibv_destroy_qp")
         self.word(qp, Q_STATE).value = _ERR

@@ -128,7 +128,7 @@ def bad_keys() -> list[dict[str, Any]]:
         group, sender, _, _ = session(node, 2, 2, size, Options(patience=Patience(18, 1)))
         with group, sender:
             if node == 0:
-                sender.wiring.peers[1].rkey[:] ^= 0x5500
+                sender.wiring.rkeys[1] ^= 0x5500
             sender.run(plan).wait()
         return {"error": None}
 

@@ -101,7 +101,7 @@ def test_never_wrong_on_mostly_caps() -> None:
         for chosen in (BY_WEIGHTS, STEPS):
             found = solve_local(sizes, speeds=speeds, limit_s=60, chosen=chosen)
             assert found.bound <= optimum <= found.value, (sizes, speeds)
-            assert found.checkable, (sizes, speeds, found.method)
+            assert found.checkable, (sizes, speeds, found.searched.by)
             closed += found.closed
             assert found.closed or chosen is BY_WEIGHTS, (sizes, speeds)
         slanted += len(set(speeds)) > 1

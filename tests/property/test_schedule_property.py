@@ -57,6 +57,20 @@ def test_every_schedule_is_valid(case: tuple[Fabric, Traffic], kind: str, order:
     assert parts.total >= parts.bound * (1 - 1e-9)
 
 
+@settings(max_examples=100, deadline=None)
+@given(traffics())
+def test_without_start_ups_rails_lose_nothing_between_stages(case: tuple[Fabric, Traffic]) -> None:
+    """Each NIC has one peer per stage, and the busiest ones together as much as even rails have."""
+    fabric, traffic = case
+    schedule = synthesise(fabric, traffic, startup=0)
+    assert conflicts(schedule.plan(2**62)) == []
+    stage, rail, source, target, _, size = schedule.pieces()
+    loads = np.zeros((2, schedule.stages, fabric.nodes, fabric.rails), np.int64)
+    for side, end in enumerate((source, target)):
+        np.add.at(loads[side], (stage, end // fabric.gpus, rail), size)
+    assert loads.max(axis=(0, 2, 3), initial=0).sum() == -(-schedule.total // fabric.rails)
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.integers(2, 9),

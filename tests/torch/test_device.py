@@ -15,10 +15,12 @@ import torch
 import torch.distributed as dist
 
 from railopt import Fabric
+from railopt.base.errors import InputError
 from railopt.cuda import planner, routing
 from railopt.moe.placement.placement import Placement
 from railopt.torch import Copies, RailAllToAll, TokenDispatcher, all_to_all
 from railopt.torch.device import DeviceRouter
+from railopt.torch.rows import DeviceRows
 from tests.torch.world import WAIT_S, over_gloo, run, said
 from tests.unit.cuda.host import Host
 
@@ -164,3 +166,25 @@ def test_an_error_of_one_rank_is_an_error_of_all(tmp_path: Path) -> None:
     assert "rank 1 calls what was made for 2 nodes x 2 GPUs, 16 experts" in texts[4]
     assert texts[5] == "no living rail from node 0 to node 1"
     assert texts[6] == "no error"
+
+
+def test_rows_are_copied_and_added_up_in_order(tmp_path: Path) -> None:
+    Host.folder = tmp_path
+    mover = DeviceRows(Host(), torch.device("cpu"))  # type: ignore[arg-type]
+    rows, out = torch.randn(9, 12), torch.zeros(5, 16)
+    index = torch.tensor([3, -1, 0, 8, 3], dtype=torch.int32)
+    mover.copy(rows[:, :10], out[:, :10], index)
+    assert torch.equal(out[:, :10], torch.where(index[:, None] < 0, 0, rows[index, :10]))
+    assert not out[:, 10:].any()
+    many = torch.tensor([[0, 1, -1], [-1, -1, -1], [8, 2, 5]], dtype=torch.int32)
+    sums = torch.full((3, 12), torch.nan)
+    mover.add(rows, sums, many)
+    assert torch.equal(sums[0], rows[0] + rows[1])
+    assert not sums[1].any()
+    assert torch.equal(sums[2], (rows[8] + rows[2]) + rows[5])
+    short, total = rows[:4, :3].bfloat16(), torch.zeros(1, 3, dtype=torch.bfloat16)
+    mover.add(short, total, torch.tensor([[0, 1, 2]], dtype=torch.int32))
+    exact = short[:3].float().sum(dim=0)
+    assert torch.allclose(total[0].float(), exact, rtol=2**-7, atol=2**-7)
+    with pytest.raises(InputError, match="rows of int32 can't be added up"):
+        mover.add(many, many, many)

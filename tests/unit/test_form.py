@@ -115,9 +115,9 @@ def test_proved_is_a_word_of_certificates_and_theorems() -> None:
 
 THING = (
     r"bits|buffers?|bytes|chunks?|copies|counter|DONE|entry|experts?|factor|files?|GB/s|GPUs?|"
-    r"host|jobs|lines?|links|list|module|moves|NICs?|number|one|pairs?|peer|ports?|process|rails?|"
-    r"receivers|records?|replicas|rows?|s|\w*seconds|senders|slots|stages|thread|tokens?|units|"
-    r"values?|words?"
+    r"host|jobs|lines?|links|list|mark|module|moves|NICs?|number|once|one|pairs?|path|peer|ports?|"
+    r"process|rails?|receivers|records?|replicas|rows?|s|\w*seconds|senders|slots|stages|thread|"
+    r"tokens?|units|values?|words?"
 )
 SHARER = (
     r"batch|centre|chunk|column|command|connection|copy|destination|expert|file|flow|GPU|inch|"
@@ -135,6 +135,7 @@ PER = re.compile(rf"\b({THING})\s+an?\s+({SHARER})\b(?!\s+({NOT_PER})\b)(?!')")
 def test_what_each_of_many_has_is_said_with_per() -> None:
     """ "NICs per node", never "NICs a node"."""
     assert PER.search("two NICs a node, in rail order")
+    assert PER.search("one hashed path a flow")
     assert not PER.search("how many NICs a node has")
     wrong = [
         f"{path.relative_to(ROOT)}: {found[0]!r}"

@@ -80,7 +80,7 @@ def tricks(nodes: list[ast.AST], own: set[str]) -> Iterator[str]:
             root = dotted(node).partition(".")[0]
             meant = dotted(node).replace(root, names.get(root, root), 1) if root else ""
             foreign = root in names and not names[root].startswith("railopt")
-            if meant in HOOKS:
+            if meant in HOOKS or meant.startswith(PRIVATE_PACKAGES):
                 yield f"{node.lineno}: {meant}"
             if private(node.attr) and (foreign or node.attr not in own):
                 yield f"{node.lineno}: {dotted(node) or '...'}.{node.attr}".replace(
@@ -96,6 +96,15 @@ def tricks(nodes: list[ast.AST], own: set[str]) -> Iterator[str]:
                 and name.value not in own
             ):
                 yield f"{node.lineno}: {dotted(node.func)} of {name.value}"
+            root = dotted(node.args[0]) if node.args else ""
+            if isinstance(name, ast.Constant) and f"{names.get(root, root)}.{name.value}" in HOOKS:
+                yield f"{node.lineno}: {dotted(node.func)} of {root}.{name.value}"
+        if isinstance(node, ast.Call) and dotted(node.func).endswith(
+            ("import_module", "__import__")
+        ):
+            for said in node.args:
+                if isinstance(said, ast.Constant) and str(said.value).startswith(PRIVATE_PACKAGES):
+                    yield f"{node.lineno}: import of {said.value}"
 
 
 @pytest.mark.slow
@@ -114,6 +123,9 @@ def test_the_package_does_without() -> None:
     [
         "import torch.distributed as dist\nlen(dist.distributed_c10d._world.pg_names)",
         "import numba\nnumba._dispatcher",
+        "import numba\nnumba.core.event.install_listener",
+        "import sys\nsetattr(sys, 'excepthook', print)",
+        "import importlib\nimportlib.import_module('numba.core.event')",
         "from numba.core import event",
         "import numba.core.event",
         "def f():\n    from llvmlite import ir",

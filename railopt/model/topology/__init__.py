@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from railopt.base.arrays import read_text
-from railopt.base.errors import FormatError, printable
+from railopt.base.errors import FormatError, about, printable
 from railopt.base.units import parse_rate
 from railopt.model.topology.nccl import parse_dump
 from railopt.model.topology.node import Node, node_of
@@ -53,13 +53,14 @@ def _form(text: str) -> str | None:
 def parse_node(text: str, name: str = "topology", link: str | int | None = None) -> Node:
     """The node that a text describes; `link` is the rate of every NIC, instead of the file's."""
     form = _form(text)
-    if form is None:
-        raise FormatError(
-            f"{name}: of unknown form: expected the XML of NCCL_TOPO_DUMP_FILE, or the matrix of "
-            f"nvidia-smi topo -m"
-        )
-    found = parse_dump(text, name) if form == "xml" else parse_smi(_COLOUR.sub("", text), name)
-    return node_of(found, name, None if link is None else parse_rate(link))
+    with about(f"{name}: ", FormatError):
+        if form is None:
+            raise FormatError(
+                "of unknown form: expected the XML of NCCL_TOPO_DUMP_FILE, or the matrix of "
+                "nvidia-smi topo -m"
+            )
+        found = parse_dump(text) if form == "xml" else parse_smi(_COLOUR.sub("", text))
+        return node_of(found, None if link is None else parse_rate(link))
 
 
 def read_node(path: str | os.PathLike[str], link: str | int | None = None) -> Node:

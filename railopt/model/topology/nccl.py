@@ -17,7 +17,7 @@ from xml.etree.ElementTree import ParseError, XMLParser
 
 import numpy as np
 
-from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.errors import FormatError, printable
 from railopt.base.units import parse_integer, parse_rate
 from railopt.model.topology.node import DISTANCES, MAX_DEVICES, Nic, NodeFile, ScaleUpLinks
 
@@ -151,7 +151,7 @@ def _link(tag: str, attributes: Mapping[str, str]) -> GpuLink:
     return GpuLink(tag, attributes.get("target", ""), switch, count)
 
 
-def parse_dump(text: str, name: str) -> NodeFile:
+def parse_dump(text: str) -> NodeFile:
     """What a dump says of its node."""
     dump = Dump()
     try:
@@ -161,18 +161,18 @@ def parse_dump(text: str, name: str) -> NodeFile:
         parser.feed(text)
         parser.close()
     except ParseError as error:
-        raise FormatError(f"{name}: not valid XML ({printable(error)})") from error
-    except (InputError, ValueError) as error:
-        raise FormatError(f"{name}: {printable(error)}") from error
+        raise FormatError(f"not valid XML ({printable(error)})") from error
+    except ValueError as error:
+        raise FormatError(printable(error)) from error
     if len(dump.hosts) > 1:
         raise FormatError(
-            f"{name}: a dump of {len(dump.hosts)} hosts: expected one; dump a job on one node"
+            f"a dump of {len(dump.hosts)} hosts: expected one; dump a job on one node"
         )
     gpus, nets = sorted(dump.gpus, key=lambda gpu: gpu.dev), _nets(dump)
     for what, devices in (("GPU", gpus), ("NIC", nets)):
         numbers = [device.dev for device in devices]
         if len(set(numbers)) != len(numbers):
-            raise FormatError(f"{name}: two {what}s of one number (dev) in {numbers[:16]}")
+            raise FormatError(f"two {what}s of one number (dev) in {numbers[:16]}")
     distance = [[_distance(gpu.place, net.place) for net in nets] for gpu in gpus]
     return NodeFile(
         tuple(net.nic for net in nets),

@@ -98,14 +98,13 @@ class Node(NamedTuple):
     far: tuple[Nic, ...]
 
 
-def node_of(found: NodeFile, name: str, link: int | None = None) -> Node:
+def node_of(found: NodeFile, link: int | None = None) -> Node:
     """The node as plans see it; `link` bytes per second for every NIC, instead of the file's."""
     gpus, count = found.distance.shape
     for what, number in (("GPU", gpus), ("NIC", count)):
         if not number:
             raise FormatError(
-                f"{name}: no {what} in it: expected a file made on a node whose job used GPUs and "
-                f"NICs"
+                f"no {what} in it: expected a file made on a node whose job used GPUs and NICs"
             )
     near = nearest(found.distance)
     rails, about_order = _ordered(found.nics, np.flatnonzero(near.any(axis=0)).tolist())

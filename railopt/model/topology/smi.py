@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.errors import FormatError, printable
 from railopt.base.units import parse_integer, quoted
 from railopt.model.topology.node import DISTANCES, MAX_DEVICES, Nic, NodeFile, ScaleUpLinks
 
@@ -18,7 +18,7 @@ _NVLINK = re.compile(r"NV([0-9]{1,4})")
 _LEGEND = re.compile(r"[ \t]*(NIC[0-9]+):[ \t]*(\S+)[ \t]*")
 
 
-def parse_smi(text: str, name: str) -> NodeFile:
+def parse_smi(text: str) -> NodeFile:
     """What the text of a matrix says; colours are gone already."""
     lines = text.splitlines()
     at = next((i for i, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), len(lines))
@@ -29,22 +29,22 @@ def parse_smi(text: str, name: str) -> NodeFile:
     ordered = all(map(_GPU.fullmatch, names[:gpus])) and all(map(_DEVICE.fullmatch, names))
     if len(set(names)) != len(names) or not ordered:
         raise FormatError(
-            f"{name}: columns {printable(' '.join(names), 60)}: expected each GPU once, then NICs"
+            f"columns {printable(' '.join(names), 60)}: expected each GPU once, then NICs"
         )
     if max(gpus, len(names) - gpus) > MAX_DEVICES:
-        raise FormatError(f"{name}: more than {MAX_DEVICES} GPUs or NICs")
-    cells = _cells(lines[at + 1 :], names, name)
-    _check(cells, names[:gpus], name)
+        raise FormatError(f"more than {MAX_DEVICES} GPUs or NICs")
+    cells = _cells(lines[at + 1 :], names)
+    _check(cells, names[:gpus])
     return NodeFile(
         _nics(lines, names[gpus:]),
         np.array(
-            [[_distance(cells, a, b, name) for b in names[gpus:]] for a in names[:gpus]], np.int64
+            [[_distance(cells, a, b) for b in names[gpus:]] for a in names[:gpus]], np.int64
         ).reshape(gpus, len(names) - gpus),
-        _links(cells, names[:gpus], name),
+        _links(cells, names[:gpus]),
     )
 
 
-def _cells(lines: list[str], names: list[str], name: str) -> dict[tuple[str, str], str]:
+def _cells(lines: list[str], names: list[str]) -> dict[tuple[str, str], str]:
     """The word of each pair, from the rows that are there."""
     cells: dict[tuple[str, str], str] = {}
     known = set(names)
@@ -54,64 +54,54 @@ def _cells(lines: list[str], names: list[str], name: str) -> dict[tuple[str, str
             continue
         if len(words) < len(names) or (first, first) in cells:
             raise FormatError(
-                f"{name}: a row of {first} with {len(words)} words: expected one row of at least "
+                f"a row of {first} with {len(words)} words: expected one row of at least "
                 f"{len(names)}, one word per column"
             )
         cells.update({(first, other): word for other, word in zip(names, words, strict=False)})
     return cells
 
 
-def _check(cells: dict[tuple[str, str], str], gpus: list[str], name: str) -> None:
+def _check(cells: dict[tuple[str, str], str], gpus: list[str]) -> None:
     """Every GPU has a row, X is on the diagonal alone, and the matrix is the same both ways."""
     for gpu in gpus:
         if (gpu, gpu) not in cells:
-            raise FormatError(f"{name}: no row of {gpu}")
+            raise FormatError(f"no row of {gpu}")
     for (a, b), word in cells.items():
         if (word == "X") != (a == b):
             raise FormatError(
-                f"{name}: {quoted(word)} between {a} and {b}: expected X from a "
-                f"device to itself alone"
+                f"{quoted(word)} between {a} and {b}: expected X from a device to itself alone"
             )
         if cells.get((b, a), word) != word:
             raise FormatError(
-                f"{name}: {quoted(word)} from {a} to {b}, {quoted(cells[b, a])} back: expected the "
-                f"same"
+                f"{quoted(word)} from {a} to {b}, {quoted(cells[b, a])} back: expected the same"
             )
 
 
-def _distance(cells: dict[tuple[str, str], str], gpu: str, nic: str, name: str) -> int:
+def _distance(cells: dict[tuple[str, str], str], gpu: str, nic: str) -> int:
     word = cells[gpu, nic]
     if word not in DISTANCES:
         raise FormatError(
-            f"{name}: {quoted(word)} between {gpu} and {nic}: expected one of "
-            f"{', '.join(DISTANCES)}"
+            f"{quoted(word)} between {gpu} and {nic}: expected one of {', '.join(DISTANCES)}"
         )
     return DISTANCES.index(word)
 
 
-def _links(cells: dict[tuple[str, str], str], gpus: list[str], name: str) -> ScaleUpLinks:
+def _links(cells: dict[tuple[str, str], str], gpus: list[str]) -> ScaleUpLinks:
     paired = np.zeros((len(gpus), len(gpus)), np.int64)
     for i, a in enumerate(gpus):
         for j, b in enumerate(gpus):
             word = cells[a, b]
             found = _NVLINK.fullmatch(word)
             if found is not None:
-                paired[i, j] = _count(found[1], name)
+                paired[i, j] = parse_integer(found[1], "number of NVLinks", low=1, high=MAX_LINKS)
             elif a != b and word not in DISTANCES:
                 raise FormatError(
-                    f"{name}: {quoted(word)} between {a} and {b}: expected NV and a number, or one "
+                    f"{quoted(word)} between {a} and {b}: expected NV and a number, or one "
                     f"of {', '.join(DISTANCES)}"
                 )
     switched = np.where(paired.sum(axis=1) > MAX_LINKS, paired.max(axis=1, initial=0), 0)
     because = "the matrix does not say which: 50GB/s for Blackwell"
     return ScaleUpLinks("NVLink", LINK_RATE, because, switched, paired * (switched == 0)[:, None])
-
-
-def _count(text: str, name: str) -> int:
-    try:
-        return parse_integer(text, "number of NVLinks", low=1, high=MAX_LINKS)
-    except InputError as error:
-        raise FormatError(f"{name}: {error}") from error
 
 
 def _nics(lines: list[str], names: list[str]) -> tuple[Nic, ...]:

@@ -12,7 +12,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from railopt.base.arrays import Bools
-from railopt.base.errors import InputError
+from railopt.base.errors import InputError, about
 from railopt.base.units import format_rate, quoted
 from railopt.model.inside import Inside
 from railopt.model.topology.nccl import NVLINK_RATE, NVLINK_RATES, parse_dump
@@ -124,7 +124,8 @@ def with_speeds(
     """A node's own dump with the rate (bytes per second), rail and plane of each NIC, which are
     given in rail order.  NCCL takes what its file says before what the port says.
     """
-    parse_dump(text, name)  # refuses what is no dump of NCCL
+    with about(f"{name}: "):
+        parse_dump(text)  # refuses what is no dump of NCCL
     root = ElementTree.fromstring(text)
     missing, lost = {device: rail for rail, device in enumerate(devices)}, []
     for net in root.iter("net"):

@@ -43,13 +43,19 @@ def coordinates(counts: Sequence[int]) -> Ints:
     )
 
 
-def meetings(
-    counts: Sequence[int], domains: Sequence[Domain], level: int
-) -> tuple[Messages, Messages]:
-    """(expert messages, data messages) at one level, without sizes: every ordered pair that meets
-    there.
+def _expect_equal(domain: Domain) -> None:
+    if not domain.equal:
+        raise InputError(
+            f"{domain.count} domains of {domain.members} members are not equal: workers have no "
+            f"partners of the same offset"
+        )
+
+
+def messages(stream: Stream, domains: Sequence[Domain], level: int) -> tuple[Messages, Messages]:
+    """(expert messages, data messages) at one level: every ordered pair that meets there, with its
+    bytes, rounded up.
     """
-    domain = domains[level]
+    domain, counts = domains[level], [one.count for one in stream.levels]
     _expect_equal(domain)
     mine = coordinates(counts)[:, level]
     step = prod(counts[level + 1 :])
@@ -60,26 +66,14 @@ def meetings(
     same_domain = mine[:, None] // domain.largest == other // domain.largest
     same_offset = mine[:, None] % domain.largest == other % domain.largest
     source = np.broadcast_to(workers[:, None], peer.shape)
-    experts, data = same_domain, ~same_domain & same_offset
-    return Messages(source[experts], peer[experts], 0), Messages(source[data], peer[data], 0)
-
-
-def _expect_equal(domain: Domain) -> None:
-    if not domain.equal:
-        raise InputError(
-            f"{domain.count} domains of {domain.members} members are not equal: workers have no "
-            f"partners of the same offset"
-        )
-
-
-def messages(stream: Stream, domains: Sequence[Domain], level: int) -> tuple[Messages, Messages]:
-    """(expert messages, data messages) of one level with their sizes, rounded up to whole bytes."""
-    counts = [one.count for one in stream.levels]
-    experts, data = meetings(counts, domains, level)
-    held = prod(domain.largest for domain in domains[:level])
+    held = prod(outer.largest for outer in domains[:level])
     expert = -(-stream.expert * held // stream.compression)
-    tokens = -(-stream.data * domains[level].largest // counts[level])
-    return experts._replace(size=int(expert)), data._replace(size=int(tokens))
+    tokens = -(-stream.data * domain.largest // domain.members)
+    experts, data = same_domain, ~same_domain & same_offset
+    return (
+        Messages(source[experts], peer[experts], int(expert)),
+        Messages(source[data], peer[data], int(tokens)),
+    )
 
 
 def message_counts(stream: Stream, domains: Sequence[Domain]) -> tuple[int, int]:

@@ -20,7 +20,7 @@ integers without a solver.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Bools, Floats, Ints, check_total, frozen
-from railopt.base.errors import InputError
 from railopt.evidence.bracket import Bracket, Status
 
 _PRICE_UNIT = 10**10
@@ -51,32 +50,6 @@ class Gating:
     def __post_init__(self) -> None:
         for name, ndim in (("tokens", 2), ("home", 1), ("expert", 1), ("rate", 1)):
             object.__setattr__(self, name, frozen(getattr(self, name), np.int64, name, ndim))
-        centres, experts = self.tokens.shape
-        if not centres:
-            raise InputError("tokens of no data centre: expected at least one")
-        if (
-            self.home.shape != (experts,)
-            or self.expert.shape != (experts,)
-            or self.rate.shape != (centres,)
-        ):
-            raise InputError(
-                f"tokens are {centres} x {experts}; home {self.home.shape}, expert "
-                f"{self.expert.shape}, rate {self.rate.shape}"
-            )
-        if (
-            self.tokens.min(initial=0) < 0
-            or self.expert.min(initial=1) < 1
-            or self.rate.min(initial=1) < 1
-            or self.pre < 0
-        ):
-            raise InputError(
-                "tokens must be at least 0, experts and rates at least 1, and pre not negative"
-            )
-        if experts and (self.home.min() < 0 or self.home.max() >= centres):
-            raise InputError(
-                f"homes from {self.home.min()} to {self.home.max()}: expected data centres 0 to "
-                f"{centres - 1}"
-            )
         expert, centre = self.pairs()
         check_total(self.tokens[centre, expert])
         check_total(self.expert[expert])
@@ -98,14 +71,8 @@ def evaluate(gating: Gating, copies: Bools) -> Fraction:
 def held_by(gating: Gating, copies: Bools) -> Bools:
     """bool [centres, experts]: the copies of a choice, bool [pairs]."""
     expert, centre = gating.pairs()
-    chosen = np.asarray(copies)
-    if chosen.shape != expert.shape or chosen.dtype != np.bool_:
-        raise InputError(
-            f"copies of shape {chosen.shape} and type {chosen.dtype}: expected {len(expert)} "
-            f"truths, one per pair"
-        )
     held = np.zeros(gating.tokens.shape, np.bool_)
-    held[centre[chosen], expert[chosen]] = True
+    held[centre[copies], expert[copies]] = True
     return held
 
 
@@ -225,6 +192,18 @@ def _next(time: Fraction, divisor: int, rates: list[int], *, strictly: bool = Fa
     )
 
 
+def _last(time: Fraction, divisor: int, rates: list[int], *, strictly: bool = False) -> Fraction:
+    """The largest such time that is not above (or below) `time`."""
+    return max(
+        Fraction(
+            (-int(-time * rate // divisor) - 1 if strictly else int(time * rate // divisor))
+            * divisor,
+            rate,
+        )
+        for rate in rates
+    )
+
+
 def _room(gating: Gating, gather: Fraction, centre: int) -> int:
     """Bytes of copies that a link can carry in this time, in whole multiples of the experts'
     divisor.
@@ -268,10 +247,9 @@ def choose(
         lower, part = open_.pop(min(range(len(open_)), key=lambda i: open_[i][0]))
         shares, gather, leaf = search.relax(part)
         bound = max(lower, leaf_bound(gating, leaf))
-        for rounded in search.rounded(shares):
-            found = evaluate(gating, rounded)
-            if found < value:
-                best, value = rounded, found
+        rounded = shares > 0.5
+        if (found := evaluate(gating, rounded)) < value:
+            best, value = rounded, found
         if first and bound < value:
             suggested, found = search.milp(min(limit_s / 3, deadline - clock()))
             if found <= value:
@@ -391,8 +369,6 @@ class _GatingSearch:
         from scipy.optimize import linprog
 
         pairs = len(self.expert)
-        if len(part.fixed) == pairs and part.high is None:
-            return self.without_choice(part)
         bounds: list[tuple[float, float | None]] = [(0.0, 1.0)] * pairs
         bounds += [(float(part.low), None if part.high is None else float(part.high)), (0.0, None)]
         for pair, side in part.fixed.items():
@@ -417,21 +393,9 @@ class _GatingSearch:
         unit = _PRICE_UNIT if part.high is not None else max(_PRICE_UNIT, sum(whole[:half]))
         return solved.x[:pairs], float(solved.x[pairs]), Leaf(part, tuple(whole), unit)
 
-    def without_choice(self, part: Part) -> tuple[Floats, float, Leaf]:
-        """The same where no copy is left to choose, with prices of the busiest links alone: the
-        leaf's bound is the time of its one choice.
-        """
-        copies = np.array([part.fixed[pair] == 1 for pair in range(len(self.expert))], np.bool_)
-        gather, exchange = _link_times(self.gating, held_by(self.gating, copies))
-        prices = [0] * (len(gather) + len(exchange))
-        prices[len(gather) + exchange.index(max(exchange))] = 1
-        if max(gather) > part.low:
-            prices[gather.index(max(gather))] = 1
-        return copies.astype(np.float64), float(max(gather)), Leaf(part, tuple(prices), 1)
-
     def prices_of_copies(self, part: Part) -> tuple[int, ...]:
-        """For an infeasible part, or a solver in trouble: prices of copies alone, of the links that
-        have no room for those that are fixed, or of all.
+        """Prices to use where a part is infeasible or the solver failed: of copies alone, of the
+        links that have no room for those that are fixed, or of all.
         """
         centres = len(self.gating.rate)
         load = np.zeros(2 * centres, object)
@@ -443,51 +407,26 @@ class _GatingSearch:
         priced = over if part.high == part.low and any(over) else [True] * (2 * centres)
         return (*(_PRICE_UNIT * 1000 * one for one in priced), *[1] * (2 * centres))
 
-    def possible(self, time: Fraction, low: Fraction, *, strictly: bool = False) -> Fraction:
-        """The largest possible gather time not above (or below) `time`, or `low`."""
-        unit = _divisor(self.gating.expert)
-        steps = [(time * rate // unit, rate) for rate in self.gating.rate.tolist()]
-        return max(
-            [
-                low,
-                *(
-                    Fraction(
-                        int(k - (strictly and Fraction(int(k) * unit, rate) == time)) * unit, rate
-                    )
-                    for k, rate in steps
-                ),
-            ]
-        )
-
     def split(self, part: Part, shares: Floats, gather: float) -> list[Part]:
         """Two parts: a shorter and a longer gather while more than one gather time is possible,
         else, or where few copies can be made, a copy fixed to 0 and 1.
         """
         if part.high != part.low and len(self.expert) > _FEW:
+            possible = _divisor(self.gating.expert), self.gating.rate.tolist()
             middle = max(part.low, Fraction(gather))
-            middle = self.possible(
-                middle if part.high is None else min(middle, part.high), part.low
-            )
-            after = _next(
-                middle, _divisor(self.gating.expert), self.gating.rate.tolist(), strictly=True
-            )
+            middle = middle if part.high is None else min(middle, part.high)
+            middle = max(part.low, _last(middle, *possible))
+            after = _next(middle, *possible, strictly=True)
             if part.high is None or after <= part.high:
                 return [part._replace(high=middle), part._replace(low=after)]
             if middle == part.low:
                 return [part._replace(high=middle)]
-            return [
-                part._replace(high=self.possible(middle, part.low, strictly=True)),
-                part._replace(low=middle, high=middle),
-            ]
+            before = max(part.low, _last(middle, *possible, strictly=True))
+            return [part._replace(high=before), part._replace(low=middle, high=middle)]
         free = [i for i in np.argsort(np.abs(shares - 0.5)).tolist() if i not in part.fixed]
         return (
             [part._replace(fixed={**part.fixed, free[0]: side}) for side in (0, 1)] if free else []
         )
-
-    def rounded(self, shares: Floats) -> Iterator[Bools]:
-        """Choices near an LP solution."""
-        for threshold in (0.5, 0.2, 0.8, 1e-6, 1 - 1e-6):
-            yield shares > threshold
 
     def milp(self, limit_s: float) -> tuple[Bools, Fraction]:
         """What HiGHS suggests, re-evaluated here."""

@@ -42,25 +42,17 @@ def shared_expert(experts: Array) -> Array:
     return np.asarray(np.mean(experts, axis=0, dtype=np.float32))
 
 
-def kept(
-    parameters: int, compression: float, dense_itemsize: int = 4, value_itemsize: int = 4
-) -> int:
-    """How many differences to send for this compression: at least 1."""
-    if not 1 <= compression < np.inf:
-        raise InputError(f"compression {compression}: expected at least 1, and finite")
-    return max(
-        1, min(parameters, int(parameters * dense_itemsize / compression / (value_itemsize + 4)))
-    )
+def kept(parameters: int, compression: float, width: int = 4) -> int:
+    """How many differences of parameters `width` bytes wide to send for this compression, which is
+    at least 1: one at least.
+    """
+    return max(1, min(parameters, int(parameters * width / compression / (width + 4))))
 
 
 def encode(expert: Array, shared: Array, keep: int) -> Migrated:
-    """The `keep` largest differences of an expert from the shared one; ties by index."""
-    if expert.shape != shared.shape:
-        raise InputError(f"expert of shape {expert.shape}, shared of {shared.shape}")
-    if not 1 <= keep <= expert.size or expert.size > 2**32:
-        raise InputError(
-            f"keep {keep} of {expert.size} parameters: expected 1 to {expert.size} (at most 2**32)"
-        )
+    """The `keep` largest differences of an expert of at most 2**32 parameters from the shared one;
+    ties by index.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         difference = (expert.astype(np.float32) - shared.astype(np.float32)).ravel()
     if not np.isfinite(difference).all():
@@ -75,10 +67,6 @@ def encode(expert: Array, shared: Array, keep: int) -> Migrated:
 
 def decode(shared: Array, migrated: Migrated) -> Array:
     """The expert as its receiver rebuilds it, in the dtype of the values."""
-    if shared.shape != migrated.shape:
-        raise InputError(
-            f"shared of shape {shared.shape}, the migrated expert has {migrated.shape}"
-        )
     flat = shared.astype(np.float32).ravel()
     flat[migrated.indices] += migrated.values
     return flat.reshape(migrated.shape).astype(migrated.values.dtype)
@@ -142,7 +130,7 @@ def curve(
         if ratio == 1:  # whole experts, without indices
             rows.append(MigrationRow(ratio, parameters * width, 0.0, 0.0, *time))
             continue
-        keep = kept(parameters, float(ratio), width, width)
+        keep = kept(parameters, float(ratio), width)
         errors = error(shared, keep), error(np.zeros_like(shared), keep)
         rows.append(MigrationRow(ratio, keep * (width + 4), *errors, *time))
     return rows

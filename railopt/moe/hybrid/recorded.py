@@ -39,15 +39,11 @@ class FollowQuestion:
     model        a preset whose dimensions count (None: what the trace says)
     compression  dense bytes over bytes sent of a copy
     steps        last recorded steps that are scored, at most
-    limit_s      seconds for the choice of one layer and step, after which its bound may be open
-    gpu_flops    FLOP/s that a GPU reaches
     """
 
     model: str | None = None
     compression: Fraction = Fraction(1)
     steps: int = 4
-    limit_s: float = 2.0
-    gpu_flops: float = 400e12
 
     def __post_init__(self) -> None:
         whole_number(self.steps, "steps", 1, 1 << 20)
@@ -83,6 +79,7 @@ class FollowedLayer(NamedTuple):
         return self.followed / self.known - 1 if self.known else Fraction(0)
 
 
+LIMIT_S = 2.0  # for the choice of one layer and step, after which its bound may be open
 TIMES = ("data", "domains", "fixed", "followed", "known", "bound")
 
 
@@ -181,16 +178,13 @@ def follow(
     if len(trace.iterations) < 2:
         raise InputError("1 recorded step: expected at least two, one to choose on")
     sized = dimensions(trace, asked.model)
-    tokens = trace.tokens_per_rank or max(
-        1, int(trace.load.sum(axis=2).mean() / trace.ranks / trace.top_k)
-    )
-    pre = sized.model(fabric, tokens, gpu_flops=asked.gpu_flops).fnec_ps
+    pre = sized.model(fabric, trace.usual_tokens).fnec_ps
     rows = range(max(0, len(trace.iterations) - asked.steps - 1), len(trace.iterations))
     layers = []
     for number, name in enumerate(trace.layers.tolist()):
         tell(f"layer {name}")
         steps = [_gating(trace.counts[row, number], fabric, sized, asked, pre) for row in rows]
-        layers.append(_followed(name, steps, asked.limit_s))
+        layers.append(_followed(name, steps))
     return Followed(trace, fabric, asked, sized, tuple(layers), len(rows) - 1)
 
 
@@ -209,9 +203,9 @@ def _gating(
     )
 
 
-def _followed(layer: int, steps: list[Gating], limit_s: float) -> FollowedLayer:
+def _followed(layer: int, steps: list[Gating]) -> FollowedLayer:
     """`steps` are the one before the first scored step, and the scored ones."""
-    choices = [choose(step, limit_s=limit_s) for step in steps]
+    choices = [choose(step, limit_s=LIMIT_S) for step in steps]
     held = [held_by(step, one.copies) for step, one in zip(steps, choices, strict=True)]
     scored, nothing = steps[1:], np.zeros_like(held[0])
     domains = [_best_domains(step) for step in steps[:-1]]

@@ -29,7 +29,7 @@ from railopt.base.arrays import whole_number
 from railopt.base.errors import InputError, printable
 from railopt.base.units import PS_PER_S, parse_bytes, parse_number, parse_rate, parse_time, quoted
 from railopt.model.fabric import Fabric
-from railopt.moe.hybrid.stream import MAX_MEMBERS, Level, Stream
+from railopt.moe.hybrid.stream import Level, Stream
 
 MAX_LEVELS = 8
 MAX_TOKENS = 1 << 40  # per worker
@@ -164,7 +164,7 @@ def _level(data: Any, number: int) -> Level:
         raise InputError(f"[[level]] {number}: name = {quoted(name)}: expected a text")
     return Level(
         printable(name, 40),
-        whole_number(data["count"], f"[[level]] {number}: count", 1, MAX_MEMBERS),
+        data["count"],
         parse_rate(data["bandwidth"]),
         _time(data.get("latency", 0)),
     )

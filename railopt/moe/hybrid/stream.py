@@ -31,6 +31,7 @@ from itertools import product
 from math import lcm, prod
 from typing import NamedTuple
 
+from railopt.base.arrays import whole_number
 from railopt.base.errors import InputError
 from railopt.base.units import quoted
 from railopt.evidence.bracket import Bracket, Status
@@ -51,11 +52,7 @@ class Level:
     latency: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.count <= MAX_MEMBERS:
-            raise InputError(
-                f"level {self.name}: {self.count} members, expected at least 1 and at most "
-                f"{MAX_MEMBERS}"
-            )
+        whole_number(self.count, f"level {self.name}: count", 1, MAX_MEMBERS)
         if self.bandwidth < 1:
             raise InputError(
                 f"level {self.name}: bandwidth {self.bandwidth}: expected at least 1 byte per "
@@ -195,30 +192,7 @@ def latency(stream: Stream, domains: Sequence[Domain]) -> Latency:
             f"{len(domains)} domain sizes for {len(stream.levels)} levels, or of another number "
             f"of members"
         )
-    gather = returned = exchange = Fraction(0)
-    held = 1
-    for number, (level, domain) in enumerate(zip(stream.levels, domains, strict=True)):
-        share, copies = stream.share(number), held * (domain.largest - 1)
-        start = level.latency * (domain.largest - 1)
-        gather += start + Fraction(stream.expert * copies) / stream.compression / share
-        returned += start + Fraction(stream.expert * copies) / share
-        exchange += (
-            level.latency * (domain.count - 1)
-            + Fraction(stream.data * (level.count - domain.smallest), level.count) / share
-        )
-        held *= domain.largest
-    decode, encode = stream.decode * (held - 1), stream.encode * (held > 1)
-    forward = max(stream.pre, gather) + decode + 2 * exchange
-    backward = max(stream.post, returned) + 2 * exchange if stream.gradients else Fraction(0)
-    return Latency(
-        gather,
-        min(stream.pre, gather),
-        decode,
-        encode,
-        (4 if stream.gradients else 2) * exchange,
-        returned if stream.gradients else Fraction(0),
-        forward + backward + encode,
-    )
+    return _IntegerStream.of(stream).latency(domains)
 
 
 def held_experts(stream: Stream, domains: Sequence[Domain]) -> int:
@@ -288,22 +262,25 @@ def optimum(stream: Stream, *, unequal: bool = False) -> BestDomains:
     feasible = [domains for domains in product(*options) if fits(stream, domains)]
     if not feasible:
         raise InputError(f"no domain sizes fit in {stream.memory} bytes of expert memory")
-    best = min(feasible, key=lambda domains: (whole.total(domains), [d.largest for d in domains]))
+    best = min(
+        feasible, key=lambda domains: (whole.times(domains)[-1], [d.largest for d in domains])
+    )
     plain = latency(stream, plain_domains(stream))
     return BestDomains(best, latency(stream, best), plain, len(feasible))
 
 
 class _IntegerStream(NamedTuple):
-    """A stream in whole multiples of one fraction of a second, so that totals are integers.
+    """A stream in whole multiples of 1/unit of a second, so that times are integers.
 
     By level: gather, returned  of one copy;  start  a message's latency;  exchange  of one of the
     level's n-th parts of the data
     """
 
-    gather: tuple[int, ...]
-    returned: tuple[int, ...]
-    start: tuple[int, ...]
-    exchange: tuple[int, ...]
+    unit: int
+    gather: list[int]
+    returned: list[int]
+    start: list[int]
+    exchange: list[int]
     pre: int
     post: int
     decode: int
@@ -312,34 +289,24 @@ class _IntegerStream(NamedTuple):
 
     @classmethod
     def of(cls, stream: Stream) -> _IntegerStream:
-        numbers = range(len(stream.levels))
-        shares = [stream.share(i) for i in numbers]
-        gather = [stream.expert / stream.compression / share for share in shares]
-        returned = [stream.expert / share for share in shares]
-        start = [level.latency for level in stream.levels]
-        exchange = [Fraction(stream.data, stream.levels[i].count) / shares[i] for i in numbers]
+        shares = [stream.share(i) for i in range(len(stream.levels))]
+        levels = [
+            [stream.expert / stream.compression / share for share in shares],
+            [stream.expert / share for share in shares],
+            [level.latency for level in stream.levels],
+            [stream.data / share / stream.levels[i].count for i, share in enumerate(shares)],
+        ]
         times = [stream.pre, stream.post, stream.decode, stream.encode]
-        every = (*gather, *returned, *start, *exchange, *times)
-        unit = lcm(*(value.denominator for value in every))
-
-        def in_units(values: Sequence[Fraction]) -> tuple[int, ...]:
-            return tuple(int(value * unit) for value in values)
-
-        pre, post, decode, encode = in_units(times)
+        unit = lcm(*(value.denominator for part in (*levels, times) for value in part))
+        gather, returned, start, exchange, (pre, post, decode, encode) = (
+            [int(value * unit) for value in part] for part in (*levels, times)
+        )
         return cls(
-            in_units(gather),
-            in_units(returned),
-            in_units(start),
-            in_units(exchange),
-            pre,
-            post,
-            decode,
-            encode,
-            stream.gradients,
+            unit, gather, returned, start, exchange, pre, post, decode, encode, stream.gradients
         )
 
-    def total(self, domains: Sequence[Domain]) -> int:
-        """`latency().total` of these domains, in these multiples."""
+    def times(self, domains: Sequence[Domain]) -> tuple[int, ...]:
+        """The fields of `Latency` for these domains, in these multiples."""
         gather = returned = exchange = 0
         held = 1
         for i, domain in enumerate(domains):
@@ -350,10 +317,16 @@ class _IntegerStream(NamedTuple):
             exchange += self.start[i] * (domain.count - 1)
             exchange += self.exchange[i] * (domain.members - domain.smallest)
             held *= largest
-        total = max(self.pre, gather) + self.decode * (held - 1) + 2 * exchange
-        if self.gradients:
-            total += max(self.post, returned) + 2 * exchange
-        return total + self.encode * (held > 1)
+        decode, encode = self.decode * (held - 1), self.encode * (held > 1)
+        total = max(self.pre, gather) + decode + encode + 2 * exchange
+        if not self.gradients:
+            return gather, min(self.pre, gather), decode, encode, 2 * exchange, 0, total
+        total += max(self.post, returned) + 2 * exchange
+        return gather, min(self.pre, gather), decode, encode, 4 * exchange, returned, total
+
+    def latency(self, domains: Sequence[Domain]) -> Latency:
+        """The same in seconds."""
+        return Latency(*(Fraction(time, self.unit) for time in self.times(domains)))
 
 
 def plain_domains(stream: Stream) -> tuple[Domain, ...]:

@@ -217,10 +217,8 @@ class TimeModel:
         )
 
     @cached_property
-    def vectors(self) -> tuple[Ints, Ints, Ints]:
-        """What the kernels read: the node of each GPU, int64 [2, nodes] (node_ps, copy_ps), and the
-        scalars.
-        """
+    def vectors(self) -> tuple[Ints, tuple[int, ...]]:
+        """What the kernels read: int64 [2, nodes] (node_ps, copy_ps), and the scalars."""
         scalars = (
             self.up_ps,
             self.token_ps,
@@ -233,8 +231,7 @@ class TimeModel:
             self.gpus,
             self.nodes,
         )
-        place = np.arange(self.devices, dtype=np.int64) // self.gpus
-        return place, np.stack([self.node_ps, self.copy_ps]), np.array(scalars, np.int64)
+        return np.stack([self.node_ps, self.copy_ps]), scalars
 
     def counts(self, counts: npt.ArrayLike) -> Ints:
         """Tokens int64 [source GPU, expert], checked against this model's GPUs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,6 @@ class SplitOptions:
     within_node    whether copies stay on nodes that hold their expert
     slack          in 1/1024, of greedy and flow
     limit_s        per micro-batch; None: 10 s for exact, no limit for the others
-    expert_bytes   of an expert's weights: what a copy sends; None where it is not asked for
     """
 
     spare: int
@@ -34,24 +33,13 @@ class SplitOptions:
     within_node: bool = False
     slack: int = 0
     limit_s: float | None = None
-    expert_bytes: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """One micro-batch: where in the trace it is, and what was made of it."""
+class Batch(NamedTuple):
+    """One micro-batch: its layer in the model, and what was made of it."""
 
-    iteration: int
     layer: int
     answer: SplitAnswer
-    copied: int | None
-    copied_between_nodes: int | None
-
-    def ratio(self, largest: int) -> Fraction:
-        """A load over the mean load; 1 where there is nothing to do."""
-        split = self.answer.split
-        total = int(split.counts.sum())
-        return Fraction(largest * split.slots.ranks, total) if total else Fraction(1)
 
 
 def batches(
@@ -70,42 +58,28 @@ def batches(
             f"has {len(trace.layers)} of {trace.experts}"
         )
     rows = range(len(trace.iterations)) if iteration is None else [trace.row(iteration)]
-    places = _places(trace, layer)
-    for place in places:
+    for place in range(len(trace.layers)) if layer is None else [trace.column(layer)]:
         held = min(place, placement.layers - 1)
         slots = SpareSlots.of(placement, held, choice.spare, within_node=choice.within_node)
         for row in rows:
             tick(f"layer {trace.layers[place]}, iteration {trace.iterations[row]}")
             counts = trace.counts[row, place].sum(axis=0, dtype=np.int64)
             made = split(slots, counts, choice.solver, slack=choice.slack, limit_s=choice.limit_s)
-            copied: tuple[int, int] | tuple[None, None] = None, None
-            if choice.expert_bytes is not None:
-                sent = made.split.copy_traffic(choice.expert_bytes)
-                copied = int(sent.bytes.sum()), int(sent.node_matrix.sum())
-            yield Batch(int(trace.iterations[row]), int(trace.layers[place]), made, *copied)
+            yield Batch(int(trace.layers[place]), made)
 
 
-def _places(trace: Trace, layer: int | None) -> list[int]:
-    """Where the layers are: all, or the one of this name."""
-    if layer is None:
-        return list(range(len(trace.layers)))
-    found = np.flatnonzero(trace.layers == layer).tolist()
-    if not found:
-        raise InputError(
-            f"no layer {layer} in the trace: it has {trace.layers.min()} to {trace.layers.max()}"
-        )
-    return found
-
-
-def summary(done: list[Batch]) -> list[dict[str, Any]]:
-    """JSON values of each layer: ratios are loads over the mean load."""
+def summary(done: list[Batch], expert_bytes: int | None = None) -> list[dict[str, Any]]:
+    """JSON values of each layer: ratios are loads over the mean load; bytes of copies are None
+    where an expert's are.
+    """
     rows = []
     for layer in sorted({batch.layer for batch in done}):
-        mine = [batch for batch in done if batch.layer == layer]
-        before = [batch.ratio(batch.answer.before) for batch in mine]
-        after = [batch.ratio(batch.answer.split.largest) for batch in mine]
-        known = [batch.answer.bracket for batch in mine]
-        copies = [int(batch.answer.split.copies.sum()) for batch in mine]
+        mine = [batch.answer for batch in done if batch.layer == layer]
+        before = [_over_mean(answer, answer.before) for answer in mine]
+        after = [_over_mean(answer, answer.split.largest) for answer in mine]
+        known = [answer.bracket for answer in mine]
+        copies = [int(answer.split.copies.sum()) for answer in mine]
+        sent = [] if expert_bytes is None else [_copied(answer, expert_bytes) for answer in mine]
         rows.append(
             {
                 "layer": layer,
@@ -117,14 +91,24 @@ def summary(done: list[Batch]) -> list[dict[str, Any]]:
                 "gap_worst": float(max(gap_between(each.value, each.bound) for each in known)),
                 "optima_known": sum(each.optimum_known for each in known),
                 "copies_mean": sum(copies) / len(mine),
-                "copied_bytes_mean": _mean([batch.copied for batch in mine]),
-                "copied_between_nodes_mean": _mean([b.copied_between_nodes for b in mine]),
+                "copied_bytes_mean": _mean([each for each, _ in sent]),
+                "copied_between_nodes_mean": _mean([far for _, far in sent]),
             }
         )
     return rows
 
 
-def _mean(known: list[int | None]) -> float | None:
-    """The mean of bytes; None where the size of an expert is not given."""
-    found = [each for each in known if each is not None]
-    return sum(found) / len(found) if found else None
+def _over_mean(answer: SplitAnswer, largest: int) -> Fraction:
+    """A load over the mean load; 1 where there is nothing to do."""
+    total = int(answer.split.counts.sum())
+    return Fraction(largest * answer.split.slots.ranks, total) if total else Fraction(1)
+
+
+def _copied(answer: SplitAnswer, expert_bytes: int) -> tuple[int, int]:
+    """Bytes that copies send, in all and between nodes."""
+    sent = answer.split.copy_traffic(expert_bytes)
+    return int(sent.bytes.sum()), int(sent.node_matrix.sum())
+
+
+def _mean(known: list[int]) -> float | None:
+    return sum(known) / len(known) if known else None

@@ -1,6 +1,6 @@
 """The optimum over copies and split, for small cases: is there a plan in which no GPU has more than
-T?  Cases are made, with a copy and without it, until a set of experts finds no room or a linear
-program's shares, copied as they are, give a plan.  What was refuted is a witness (theorem T15a).
+T?  Branch on whether a copy is made until a set of experts finds no room or a linear program's
+shares, copied as they are, give a plan.  What was refuted is a witness (theorem T15a).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def read_split(
     """The placement of one layer with the copies of a split, and the tokens int64 [GPU, expert]
     that each GPU computes; the split was made of layer `layer` of `before`, whose homes it keeps.
     """
-    name, data = printable(path), read_json(path, "a split")
+    name, data = printable(path), read_json(path)
     try:
         copies = [(copy["gpu"], copy["expert"]) for copy in data["batch"]["copies"]]
         rows = [(gpu, expert, tokens) for expert, gpu, tokens in data["batch"]["assignment"]]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,8 @@ import numpy.typing as npt
 from railopt.base.arrays import Bools, Int32s, Ints, frozen, whole_number
 from railopt.base.errors import InputError
 from railopt.model.traffic import Traffic
+from railopt.moe.micro.greedy import SlotTables
 from railopt.moe.placement.placement import Placement
-
-if TYPE_CHECKING:
-    from railopt.moe.micro.greedy import SlotTables
 
 MAX_RANKS = 1 << 12
 MAX_PLACES = 1 << 24  # [expert, GPU]
@@ -96,8 +94,6 @@ class SpareSlots:
     @cached_property
     def layer(self) -> SlotTables:
         """As the kernel wants it."""
-        from railopt.moe.micro.greedy import SlotTables
-
         rank, expert = np.nonzero(self.holds)
         near = (self.holds | self.may).reshape(self.nodes, self.gpus, -1).any(axis=1)
         return SlotTables(

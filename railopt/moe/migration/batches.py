@@ -9,7 +9,7 @@ together, in the first batch that uses neither of them in either direction.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from railopt.base.arrays import MUCH, Array, Int32s, Ints, whole_number
 from railopt.base.errors import InputError, say
 from railopt.base.kernels import kernel
 from railopt.base.units import INT64_MAX
-from railopt.moe.migration.copies import as_map, checked_maps, needed_copies
+from railopt.moe.migration.copies import MAX_RANKS, checked_maps, needed_copies
 from railopt.moe.migration.holders import least_busy_ranks
 from railopt.policies.colouring import alternate
 
@@ -84,15 +84,14 @@ def schedule_migration_batches(
     buffers of the layer, so nothing is overwritten before it was read.
     """
     local = whole_number(num_local_experts, "num_local_experts", 1, INT64_MAX)
-    old, new = as_map(old_indices, "old"), as_map(new_indices, "new")
-    for name, row in (("old", old), ("new", new)):
-        if row.ndim != 1 or row.size % local:
-            raise InputError(
-                f"the {name} map has shape {row.shape}: expected one list with {local} slots per "
-                f"rank"
-            )
-    ranks = len(old) // local
-    copies, _ = needed_copies(*checked_maps(old[None], new[None], ranks), ranks)
+    row: list[Any] = [old_indices, new_indices]
+    maps = checked_maps(row[:1], row[1:], 1)
+    ranks, rest = divmod(maps[0].size, local)
+    if rest or ranks > MAX_RANKS:
+        raise InputError(
+            f"{maps[0].size} slots: expected {local} on each rank, at most {MAX_RANKS} ranks"
+        )
+    copies, _ = needed_copies(*maps, ranks)
     chosen = least_busy_ranks(copies, ranks)
     batch = coloured(chosen, copies.to_rank, ranks)
     flows: list[list[MigrationFlow]] = [[] for _ in range(busiest(chosen, copies.to_rank))]

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Array, Int32s, whole_number
+from railopt.base.arrays import Int32s, whole_number
 from railopt.base.errors import InputError
+from railopt.moe.placement.placement import checked_map
 
 MAX_RANKS = 1 << 12
 
@@ -42,45 +43,17 @@ class LocalCopy(NamedTuple):
     to_slots: list[int]
 
 
-def as_map(given: npt.ArrayLike, name: str) -> Array:
-    """A map as an array, or one sentence why it is none."""
-    try:
-        return np.asarray(given)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"the {name} map is no table of whole numbers: rows differ in length, or it is a "
-            f"tensor that is not on the host"
-        ) from error
-
-
 def checked_maps(old: npt.ArrayLike, new: npt.ArrayLike, ranks: int) -> tuple[Int32s, Int32s]:
     """Both maps as int32 [layers, slots], or one sentence why they are none."""
     whole_number(ranks, "ranks", 1, MAX_RANKS)
-    maps: list[Int32s] = []
-    for name, given in (("old", old), ("new", new)):
-        table = as_map(given, name)
-        if table.ndim != 2 or 0 in table.shape or table.dtype.kind not in "iu":
-            raise InputError(
-                f"the {name} map has shape {table.shape} and type {table.dtype}: expected whole "
-                f"numbers [layers, slots]"
-            )
-        if table.shape[1] % ranks:
-            raise InputError(
-                f"the {name} map has {table.shape[1]} slots on {ranks} ranks: expected as many on "
-                f"each"
-            )
-        if table.min() < -1 or table.max() > np.iinfo(np.int32).max:
-            raise InputError(
-                f"the {name} map has experts from {table.min()} to {table.max()}: expected 0 and "
-                f"more, or -1 for an empty slot"
-            )
-        maps.append(table.astype(np.int32))
-    if maps[0].shape != maps[1].shape:
+    before = checked_map(old, ranks, name="the old map")
+    after = checked_map(new, ranks, name="the new map")
+    if before.shape != after.shape:
         raise InputError(
-            f"an old map of {maps[0].shape} and a new one of {maps[1].shape} [layers, slots]: "
+            f"an old map of {before.shape} and a new one of {after.shape} [layers, slots]: "
             f"expected the same slots"
         )
-    return maps[0], maps[1]
+    return before, after
 
 
 def needed_copies(old: Int32s, new: Int32s, ranks: int) -> tuple[NeededCopies, list[LocalCopy]]:

@@ -44,8 +44,6 @@ class MapStates(NamedTuple):
     top     int64 [row]: the fullest GPU; -1 once the row is done
     worth   float64 [row]: relief per move of the best step so far
     step    int64 [row, 2, 2]: that step, up to two slots and the experts that they get, else -1
-    first, another  int64 [expert], [slot]: room for lists of slots, since numba takes 0.2 s for an
-                    `np.empty`
     """
 
     slots: Ints
@@ -64,8 +62,6 @@ class MapStates(NamedTuple):
     top: Ints
     worth: Floats
     step: Ints
-    first: Ints
-    another: Ints
 
 
 def improve(
@@ -123,8 +119,6 @@ def _first_states(
         np.zeros(number, np.int64),
         np.zeros(number),
         step,
-        np.empty(experts, np.int64),
-        np.empty(len(where), np.int64),
     )
 
 
@@ -304,7 +298,7 @@ def _other_copy(r: int, state: MapStates) -> None:
     slots, owner, start, top = state.slots[r], state.owner, state.start, state.top[r]
     before, held, copies, left = state.before[r], state.held[r], state.copies[r], state.left[r]
     share, less, total, best = state.share[r], state.less[r], state.total[r], state.worth[r]
-    first, another = state.first, state.another
+    first, another = np.empty(len(copies), np.int64), np.empty(len(slots), np.int64)
     for e in range(len(first)):
         first[e] = -1
     for s in range(len(slots)):

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Floats, Int32s, Ints
+from railopt.base.arrays import Int32s, Ints
 from railopt.base.errors import InputError
 from railopt.moe.placement.packing import balance
 from railopt.moe.placement.placement import slot_gpus
@@ -130,28 +130,31 @@ class CurvePoint(NamedTuple):
         return {**self._asdict(), "bounds": bounds}
 
 
-def moves_curve(
-    loads: Ints, old: Int32s, sizes: tuple[int, int, int, int], budgets: list[int]
-) -> list[CurvePoint]:
-    """The best balance found for each budget of moves per layer, for loads int [layers, experts]
-    after the map old int32 [layers, replicas]; sizes as in `repaired_map`.
+def moves_curve(loads: Ints, old: Int32s, sizes: tuple[int, int, int, int]) -> list[CurvePoint]:
+    """The best balance found for budgets of 0, 1, 2, 4, ... moves per layer, until a larger one
+    changes nothing: for loads int [layers, experts] after the map old int32 [layers, replicas];
+    sizes as in `repaired_map`.
     """
-    gpus, points = sizes[3], []
-    weight: Floats = loads.astype(np.float64)
-    for budget in budgets:
-        made = repaired_map(weight, old, sizes, FewMoves(moves=budget))
-        even = balance(weight, made, gpus)
-        moves, bounds = 0, []
-        for load, before, after in zip(loads, old, made, strict=True):
-            held = _holders(before, len(load), gpus)
-            owner = slot_gpus(len(after), gpus).tolist()
-            moves += sum(g not in held[e] for e, g in zip(after.tolist(), owner, strict=True))
-            most = _fullest(load, after, gpus)
-            bounds.append((most, least_moves(load, before, gpus, most)))
-        least, worst = sum(bound.moves for _, bound in bounds), float(even.max())
-        mean = float(even.mean())
-        points.append(CurvePoint(budget, moves, least, mean, worst, tuple(bounds)))
+    points = [_point(loads, old, sizes, 0)]
+    for bit in range(old.shape[1].bit_length() + 1):
+        points.append(_point(loads, old, sizes, 1 << bit))
+        if len(points) > 2 and points[-1].moves == points[-2].moves:
+            return points[:-1]
     return points
+
+
+def _point(loads: Ints, old: Int32s, sizes: tuple[int, int, int, int], budget: int) -> CurvePoint:
+    gpus, weight = sizes[3], loads.astype(np.float64)
+    made = repaired_map(weight, old, sizes, FewMoves(moves=budget))
+    even = balance(weight, made, gpus)
+    owner, moves, bounds = slot_gpus(old.shape[1], gpus).tolist(), 0, []
+    for load, before, after in zip(loads, old, made, strict=True):
+        held = _holders(before, len(load), gpus)
+        moves += sum(g not in held[e] for e, g in zip(after.tolist(), owner, strict=True))
+        most = _fullest(load, after, gpus)
+        bounds.append((most, least_moves(load, before, gpus, most)))
+    least = sum(bound.moves for _, bound in bounds)
+    return CurvePoint(budget, moves, least, float(even.mean()), float(even.max()), tuple(bounds))
 
 
 def _fullest(load: Ints, row: Int32s, gpus: int) -> Fraction:

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from railopt.base.extras import need
 from railopt.base.processes import ChildOutput, ask
 from railopt.evidence.bracket import Bracket, Status
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.moe.placement.layer_times import exhaust, least_total
+from railopt.moe.placement.layer_times import exhaust
 from railopt.moe.placement.program import SCALE, build
 from railopt.moe.placement.prophet import evaluate, homes, layer_of, pro_prophet, room
 
@@ -68,8 +69,8 @@ class _BoundedLayer:
     @property
     def least(self) -> int:
         """No placement's total is below this: 3 FEC at the mean load."""
-        tokens = int(self.tokens.sum())
-        return int(least_total(tokens, self.model.devices, self.model.token_ps))
+        mean = -(-int(self.tokens.sum()) // self.model.devices)
+        return 3 * mean * self.model.token_ps
 
 
 def optimal(
@@ -79,63 +80,41 @@ def optimal(
     home: npt.ArrayLike | None = None,
     slots: int | None = None,
     limit: int | None = None,
-    limit_s: float = 30.0,
+    limit_s: float | None = 30.0,
 ) -> LayerOptimum:
     """The least total of `model` over every set of copies: all of them tried out, or an integer
     program where they are too many.
 
     The program runs for at most `limit_s` seconds in a process of its own; what it has found by
-    then counts, and the placement is never worse than `pro_prophet`'s.
+    then counts, and the placement is never worse than `pro_prophet`'s.  None: no program runs.
     """
-    if not 0 < limit_s < MAX_LIMIT_S:
+    if limit_s is not None and not 0 < limit_s < MAX_LIMIT_S:
         raise InputError(f"a limit of {limit_s} s: expected more than 0, and less than a month")
-    layer = _layer(model, counts, home, slots, limit)
-    pairs = layer.tokens.size - len(layer.owner)
+    tokens = model.counts(counts)
+    owner = homes(model, tokens, home)
+    layer = _BoundedLayer(model, tokens, owner, *room(tokens, owner, model.devices, slots, limit))
+    pairs = tokens.size - len(owner)
     if pairs <= EXHAUSTIVE:
-        total, holds = exhaust(layer_of(model, layer.tokens, layer.owner), layer.cap, layer.most)
+        total, holds = exhaust(layer_of(model, tokens, owner), layer.cap, layer.most)
         value = Fraction(int(total))
         known = Bracket(value, value, Status.KNOWN, by="every placement tried")
         return LayerOptimum(np.ascontiguousarray(holds.T), known)
-    if pairs > LARGEST:
+    if limit_s is not None and pairs > LARGEST:
         raise InputError(
             f"{pairs} possible copies: an integer program takes at most {LARGEST}; use a smaller "
             f"layer"
         )
-    start = pro_prophet(model, layer.tokens, home=layer.owner, slots=slots, limit=limit)
-    if layer.total(start) == layer.least:
+    start = pro_prophet(model, tokens, home=owner, slots=slots, limit=limit)
+    if limit_s is None or layer.total(start) == layer.least:
         return _from_path(layer, start)
     need("ortools", "the optimum of a layer this large")
-    program = build(model, layer.tokens, layer.owner, layer.cap, layer.most, start)
-    return _best(layer, start, ask("railopt.moe.placement.program", program.save, limit_s))
+    program = build(model, tokens, owner, layer.cap, layer.most, start)
 
+    def save(path: Path) -> None:
+        arrays: dict[str, Any] = program._asdict()
+        np.savez(path, **arrays)
 
-def path_alone(
-    model: TimeModel,
-    counts: npt.ArrayLike,
-    *,
-    home: npt.ArrayLike | None = None,
-    slots: int | None = None,
-    limit: int | None = None,
-) -> LayerOptimum:
-    """What is known of a layer at once: the greedy path's copies, and the mean load as the
-    bound.
-    """
-    layer = _layer(model, counts, home, slots, limit)
-    owner = layer.owner
-    holds = pro_prophet(model, layer.tokens, home=owner, slots=slots, limit=limit)
-    return _from_path(layer, holds)
-
-
-def _layer(
-    model: TimeModel,
-    counts: npt.ArrayLike,
-    home: npt.ArrayLike | None,
-    slots: int | None,
-    limit: int | None,
-) -> _BoundedLayer:
-    tokens = model.counts(counts)
-    owner = homes(model, tokens, home)
-    return _BoundedLayer(model, tokens, owner, *room(tokens, owner, model.devices, slots, limit))
+    return _best(layer, start, ask("railopt.moe.placement.program", save, limit_s))
 
 
 def _from_path(layer: _BoundedLayer, holds: Bools) -> LayerOptimum:
@@ -153,7 +132,7 @@ def _best(layer: _BoundedLayer, start: Bools, output: ChildOutput) -> LayerOptim
     if output.failure and not output.ended.timed_out and not output.lines:
         raise BackendError(f"HiGHS {output.failure}")
     chosen, value, bound = start, layer.total(start), layer.least
-    for answer in _answers(output.lines):
+    for answer in map(json.loads, output.lines):
         if answer["bound"] is not None:
             bound = max(bound, int(np.floor(answer["bound"] * SCALE)))
         if answer["chosen"] is None:
@@ -167,16 +146,3 @@ def _best(layer: _BoundedLayer, start: Bools, output: ChildOutput) -> LayerOptim
     by = f"HiGHS of OR-Tools {version('ortools')}"
     known = Bracket(Fraction(value), Fraction(min(value, bound)), status, by=by)
     return LayerOptimum(chosen, known, output.ended.interrupted)
-
-
-def _answers(lines: list[bytes]) -> list[dict[str, Any]]:
-    """The lines that hold an answer; a solver that is killed may leave others."""
-    found = []
-    for line in lines:
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict) and set(value) == {"chosen", "bound"}:
-            found.append(value)
-    return found

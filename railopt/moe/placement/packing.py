@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Bools, Floats, Int32s, whole_number
+from railopt.base.arrays import Array, Bools, Floats, Int32s, Ints, whole_number
 from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
 from railopt.base.units import INT64_MAX
@@ -21,7 +21,6 @@ from railopt.moe.placement.placement import slot_gpus
 
 WORTH = 1 - 1e-4  # of the fullest GPU's load: what an exchange must reach
 ROUGH = 1.02  # of the mean: a packing whose fullest GPU is above it is improved further
-EXACT = 2**53  # whole numbers below it are exact as float64
 LARGEST = 1e280  # a load: sums of them stay finite
 PARTNERS = 8  # GPUs that the fullest one asks for an exchange before it gives up
 
@@ -79,25 +78,6 @@ def _improve_uneven(phy2log: Int32s, loads: Floats, uneven: Bools, gpus: int) ->
     phy2log.reshape(len(loads), nodes, size)[layer, node] = rows
 
 
-def heaviest_first(loads: Floats) -> Int32s:
-    """int32 [layers, experts]: each layer's experts by falling load, equal ones in order.
-
-    Where vectors are wide, numpy's stable sort takes four times as long as its other one.  So
-    counts, where equal ones are usual, get keys that differ; of other loads only layers with equal
-    ones are sorted again.
-    """
-    experts, keys = loads.shape[1], -loads
-    counts = loads.max() * experts < EXACT and bool((loads == np.floor(loads)).all())
-    if counts:
-        keys = keys * experts + np.arange(experts)
-    order = np.argsort(keys, axis=1)
-    if not counts:
-        falling = np.take_along_axis(keys, order, axis=1)
-        tied = (falling[:, 1:] == falling[:, :-1]).any(axis=1)
-        order[tied] = np.argsort(keys[tied], axis=1, kind="stable")
-    return order.astype(np.int32)
-
-
 def check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> None:
     """Refuse numbers that no map of replicas has."""
     for name, number in (("groups", groups), ("nodes", nodes), ("gpus", gpus)):
@@ -123,7 +103,7 @@ def _packed(
     and a server must not wait for it that long at once.
     """
     layers = len(loads)
-    chosen = heaviest_first(loads)
+    chosen = np.argsort(-loads, axis=1, kind="stable").astype(np.int32)  # heaviest first
     if nodes > 1:
         chosen = _node_by_node(loads, chosen, groups, nodes)
     chosen = chosen.reshape(layers * nodes, -1)
@@ -181,8 +161,8 @@ def _evened(slots: Int32s, start: Int32s, total: Floats, share: Floats, count: I
 
 @part
 def _top_and_mean(total: Floats) -> tuple[int, float]:
-    """The fullest GPU and the mean load: a loop, as everywhere here, since numba takes seconds to
-    compile what numpy does with whole arrays.
+    """The fullest GPU and the mean load: a loop, since numpy's own mean adds in another order
+    interpreted than compiled; it also compiles 1 s faster.
     """
     top, added = 0, 0.0
     for g in range(len(total)):
@@ -466,13 +446,29 @@ def _exchange(
 
 def balance(weight: npt.ArrayLike, phy2log: Int32s, gpus: int) -> Floats:
     """max/mean GPU load of each layer, float64 [layers], an expert's load split evenly over its
-    replicas.
+    replicas; 1 where there is no load.
     """
-    loads = loads_of(weight)
-    owner = slot_gpus(phy2log.shape[1], gpus)
-    result = np.empty(len(loads))
-    for layer, row in enumerate(phy2log):
-        share = loads[layer] / np.bincount(row, minlength=loads.shape[1])
-        by_gpu = np.bincount(owner, weights=share[row], minlength=gpus)
-        result[layer] = by_gpu.max() / by_gpu.mean() if by_gpu.any() else 1.0
-    return result
+    return evenness(loads_of(weight), phy2log, gpus)
+
+
+def evenness(loads: Floats, rows: Int32s, gpus: int) -> Floats:
+    """`balance` of checked loads [layer, expert] and slots as in `map_loads`."""
+    total = map_loads(loads, rows, gpus)
+    mean = total.mean(axis=1)
+    return np.where(mean > 0, total.max(axis=1) / np.where(mean > 0, mean, 1.0), 1.0)
+
+
+def map_loads(loads: Floats | Ints, rows: Int32s, gpus: int) -> Floats:
+    """float64 [layer, GPU]: loads [layer, expert] split evenly over the slots rows [layer, slot] of
+    each, -1 for an empty one.
+    """
+    layers, experts = loads.shape
+    first = np.arange(layers)[:, None]
+    key = np.where(rows < 0, experts, rows) + first * (experts + 1)
+    copies = np.bincount(key.ravel(), minlength=layers * (experts + 1))
+    share = np.zeros((layers, experts + 1))
+    share[:, :experts] = loads
+    share /= np.maximum(copies, 1).reshape(share.shape)
+    owner = slot_gpus(rows.shape[1], gpus) + first * gpus
+    total: Array = np.bincount(owner.ravel(), share.ravel()[key].ravel(), layers * gpus)
+    return total.reshape(layers, gpus)

@@ -5,12 +5,11 @@ moves.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Bools, Floats, Int32s, Ints, frozen
+from railopt.base.arrays import Array, Bools, Floats, Int32s, Ints, frozen
 from railopt.base.errors import InputError
 from railopt.model.traffic import Traffic
 
@@ -24,6 +23,32 @@ def slot_gpus(replicas: int, gpus: int) -> Int32s:
     each, more = divmod(replicas, gpus)
     number = [each + (g < more) for g in range(gpus)] if more else each
     return np.repeat(np.arange(gpus, dtype=np.int32), number)
+
+
+def checked_map(
+    given: npt.ArrayLike, gpus: int, experts: int = 1 << 31, name: str = "the map"
+) -> Int32s:
+    """A map int32 [layers, slots], the expert of each slot, -1 for none, as many slots on each GPU;
+    or one sentence why it is none.
+    """
+    try:
+        table: Array = np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name} is no table of whole numbers: rows differ in length, or it is a tensor that "
+            f"is not on the host"
+        ) from error
+    if table.ndim != 2 or 0 in table.shape or table.dtype.kind not in "iu" or table.shape[1] % gpus:
+        raise InputError(
+            f"{name} has shape {table.shape} and type {table.dtype}: expected whole numbers "
+            f"[layers, slots], as many slots on each of {gpus} GPUs"
+        )
+    if table.min() < -1 or table.max() >= experts:
+        raise InputError(
+            f"{name} has experts from {table.min()} to {table.max()}: expected 0 to {experts - 1}, "
+            f"or -1 for an empty slot"
+        )
+    return table.astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,30 +252,6 @@ class Placement:
             source = pool[np.argmin(sent[pool].sum(axis=1))]
             sent[source, gpu] += expert_bytes
         return Traffic(sent, self.nodes)
-
-    def sglang(self, slots: int | None = None) -> dict[str, Any]:
-        """The JSON that sglang's --init-expert-location reads."""
-        return {"physical_to_logical_map": self.phy2log(slots).tolist()}
-
-    def vllm_ascend(self, slots: int | None = None) -> dict[str, Any]:
-        """vllm-ascend's expert map: the experts of each device, layer by layer, as many on each
-        (see `phy2log`).
-        """
-        experts = self.phy2log(slots).reshape(self.layers, self.devices, -1)
-        return {
-            "moe_layer_count": self.layers,
-            "layer_list": [
-                {
-                    "layer_id": layer,
-                    "device_count": self.devices,
-                    "device_list": [
-                        {"device_id": gpu, "device_expert": row.tolist()}
-                        for gpu, row in enumerate(experts[layer])
-                    ],
-                }
-                for layer in range(self.layers)
-            ],
-        }
 
 
 def homes_spread(holds: Bools) -> Int32s:

@@ -26,17 +26,9 @@ from railopt.moe.placement.placement import (
     homes_near,
     homes_without,
 )
-from railopt.moe.placement.repair import (
-    FEW,
-    FewMoves,
-    left_over,
-    repaired,
-    repaired_map,
-    resized,
-)
+from railopt.moe.placement.repair import FEW, FewMoves, repaired_map, resized, stepped
 from railopt.moe.placement.replicate import rebalance
 from railopt.moe.routing.dispatch import flows
-from railopt.moe.routing.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,37 +93,17 @@ class PlacementProblem:
 
     def _check_replicas(self) -> None:
         experts, devices = self.experts, len(self.on)
-        least = -(-experts // devices)
         if self.replicas is not None and not experts <= self.replicas <= experts * devices:
             raise InputError(
                 f"{self.replicas} replicas of {experts} experts on {devices} GPUs: the smallest "
                 f"feasible number is {experts}, the largest {experts * devices}"
             )
-        if self.slots is not None and self.slots < least:
+        wanted = self.replicas or experts
+        if self.slots is not None and self.slots * devices < wanted:
             raise InputError(
-                f"{self.slots} experts per GPU: {experts} experts on {devices} GPUs need at least "
-                f"{least}"
+                f"{self.slots} experts per GPU: {wanted} on {devices} GPUs need at least "
+                f"{-(-wanted // devices)}"
             )
-        if self.replicas is not None and self.slots is not None:
-            wanted = -(-self.replicas // devices)
-            if self.slots < wanted:
-                raise InputError(
-                    f"{self.replicas} replicas on {devices} GPUs of {self.slots} slots: at most "
-                    f"{self.slots * devices} fit; the smallest feasible number of slots is {wanted}"
-                )
-
-    @classmethod
-    def of_trace(
-        cls,
-        trace: Trace,
-        model: TimeModel,
-        iteration: int = -1,
-        slots: int | None = None,
-    ) -> PlacementProblem:
-        """The layers of one recorded iteration; -1 is the last."""
-        trace.expect(ranks=model.devices)
-        counts = trace.counts[trace.row(iteration)].astype(np.int64)
-        return cls(model, counts, slots=slots)
 
     @property
     def layers(self) -> int:
@@ -260,53 +232,48 @@ def replicate(problem: PlacementProblem) -> Placed:
     made = Placement(model.nodes, model.gpus, holds, homes_near(holds, previous))
     if previous is None:
         return Placed(made)
-    free = together == len(on)  # no group has to stay on its node
-    left = previous if problem.active is None else left_over(load, previous, on)
-    choices: list[Placement | None] = [made]
-    if np.all(previous.holds[:, on].sum(axis=(1, 2)) == wanted):
-        if problem.active is None:
-            few = _few_moves(load, previous, sizes)
-            choices = [previous, few, repaired(load, previous, problem.groups), made]
-        elif free:
-            choices = [left, repaired(load, previous, 1, on), made]
-    elif free and left is not None:
-        base = resized(load, left, wanted, on)
-        choices = [base, None if base is None else repaired(load, base, 1, on), made]
-    known = [one for one in choices if one is not None]
-    return Placed(cheapest(problem, previous, known))
+    if together == len(on):
+        base = resized(load, previous, wanted, on)
+        choices = [base, stepped(load, base, previous, on), made]
+    else:  # groups stay on their nodes
+        old, choices = slots_of(previous), [made]
+        if old is not None and problem.active is None and old.shape[1] == wanted:
+            choices = [previous, _few_moves(load, previous, old, sizes), made]
+    return Placed(cheapest(problem, previous, choices))
+
+
+def slots_of(previous: Placement | None, known: Int32s | None = None) -> Int32s | None:
+    """int32 [layer, slot]: the slots of a placement, in its experts' order where they are not
+    known; None where GPUs hold different numbers of experts then.
+    """
+    if known is not None or previous is None:
+        return known
+    return None if np.ptp(previous.holds.sum(axis=2)) else previous.phy2log()
 
 
 def _asked_moves(
     problem: PlacementProblem, load: Ints, sizes: tuple[int, int, int, int], few: FewMoves
 ) -> Placement:
     """The placement before, repaired as far as was asked for."""
-    previous, slots = problem.previous, problem.slots_before
-    there = 0 if previous is None else int(previous.holds[0].sum())
-    if slots is not None:
-        there = slots.shape[1]
-    if previous is None or problem.active is not None or there != sizes[0]:
+    previous = problem.previous
+    old = slots_of(previous, problem.slots_before)
+    if previous is None or old is None or problem.active is not None or old.shape[1] != sizes[0]:
         raise InputError(
-            f"a repair: expected a placement before of {sizes[0]} replicas per layer on all GPUs"
+            f"a repair: expected a placement before of {sizes[0]} replicas per layer, as many on "
+            f"every GPU"
         )
-    made = _few_moves(load, previous, sizes, few, slots)
-    if made is None:
-        raise InputError("a repair: expected a placement before with as many experts on every GPU")
-    return made
+    return _few_moves(load, previous, old, sizes, few)
 
 
 def _few_moves(
     load: Ints,
     previous: Placement,
+    old: Int32s,
     sizes: tuple[int, int, int, int],
     few: FewMoves = FEW,
-    slots: Int32s | None = None,
-) -> Placement | None:
-    """The placement before, its slots changed one by one until it is even enough; None where slots
-    are not known and GPUs hold different numbers of experts.
-    """
-    if slots is None and np.ptp(previous.holds.sum(axis=2)):
-        return None
-    rows = repaired_map(loads_of(load), previous.phy2log() if slots is None else slots, sizes, few)
+) -> Placement:
+    """The placement before, its slots `old` changed one by one until it is even enough."""
+    rows = repaired_map(loads_of(load), old, sizes, few)
     shape = previous.nodes, previous.gpus, previous.experts
     holds = Placement.from_phy2log(rows, *shape, twins=True).holds
     return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
@@ -402,23 +369,20 @@ def optimal(problem: PlacementProblem) -> Placed:
             "optimal counts every copy as sent anew, and the previous placement holds copies "
             "already: use pro-prophet, which pays for new copies only"
         )
-    options = {"slots": problem.most, "limit": problem.limit}
-    found, interrupted = [], False
+    model, options = problem.model, {"slots": problem.most, "limit": problem.limit}
+    found = []
+    limit_s: float | None = problem.limit_s
     for counts, home in zip(problem.counts, problem.home, strict=True):
-        if not interrupted:
-            try:
-                best = optimum.optimal(
-                    problem.model, counts, home=home, **options, limit_s=problem.limit_s
-                )
-                interrupted = best.interrupted
-            except KeyboardInterrupt:
-                interrupted = True
-                best = optimum.path_alone(problem.model, counts, home=home, **options)
-        else:
-            best = optimum.path_alone(problem.model, counts, home=home, **options)
+        try:
+            best = optimum.optimal(model, counts, home=home, **options, limit_s=limit_s)
+        except KeyboardInterrupt:
+            best = optimum.optimal(model, counts, home=home, **options, limit_s=None)
+            best = best._replace(interrupted=True)
+        if best.interrupted:
+            limit_s = None
         found.append(best)
     placement = problem.with_copies([best.holds for best in found])
-    return Placed(placement, tuple(best.bracket for best in found), interrupted)
+    return Placed(placement, tuple(best.bracket for best in found), limit_s is None)
 
 
 KNOW_ACTIVE = ("contiguous", "replicate", "pro-prophet")

@@ -16,50 +16,19 @@ child (see `railopt.base.processes`): it answers with its best placement and bou
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Bools, Floats, Ints
+from railopt.base.arrays import Bools, Ints
 from railopt.base.processes import answers
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.solver.program.mip import MixedProgram, minimise
 
 SCALE = 1e6  # picoseconds in a unit of the program: numbers that a solver's tolerances suit
 TIMES = 5  # the last columns: A2A, FEC, Trans, shown Trans, shown Agg
-
-
-class LayerProgram(NamedTuple):
-    """min cost . v where A v <= upper, low <= v <= high, the first `binary` columns whole.
-
-    rows, columns int64 [entries], values float64 [entries]: A by entry, in order of its rows
-    The first experts * GPUs columns are x, by expert; `hint` are values for them.
-    """
-
-    cost: Floats
-    low: Floats
-    high: Floats
-    binary: int
-    rows: Ints
-    columns: Ints
-    values: Floats
-    upper: Floats
-    hint: Floats
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """As a plain `.npz`, for the process that solves it."""
-        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in self._asdict().items()}
-        # no keyword of its own: to numpy before 2.2 allow_pickle was an array's name
-        np.savez(path, **arrays)
-
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> LayerProgram:
-        with np.load(path, allow_pickle=False) as data:
-            values: dict[str, Any] = dict(data)
-        return cls(**{**values, "binary": int(values["binary"])})
 
 
 Sum = list[tuple[int, float]]  # coefficients by column; CONSTANT stands for 1
@@ -107,11 +76,12 @@ class _Rows:
 
 def build(
     model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, most: int, hint: Bools
-) -> LayerProgram:
+) -> MixedProgram:
     """The program of a layer: tokens int64 [GPU, expert], owner [expert], cap [GPU], `most` copies
     beyond the homes.
 
-    hint bool [GPU, expert]: a placement to start from.
+    hint bool [GPU, expert]: a placement to start from.  The first experts * GPUs columns are x, by
+    expert.
     """
     devices, gpus, experts = model.devices, model.gpus, len(owner)
     ends = np.cumsum([experts * devices, experts * devices, experts * devices * gpus, experts])
@@ -146,15 +116,17 @@ def build(
     cost = np.zeros(width)
     cost[[at.a2a, at.fec, at.shown, at.returned]] = 4, 3, 1, 1
     row, column, value = (np.array(part) for part in zip(*rows.entries, strict=True))
-    return LayerProgram(
+    upper = np.array(rows.upper)
+    return MixedProgram(
         cost,
         low,
         high,
-        int(ends[1]),
+        np.arange(width) < ends[1],
         row,
         column,
         value,
-        np.array(rows.upper),
+        np.full(len(upper), -np.inf),
+        upper,
         hint.T.ravel().astype(np.float64),
     )
 
@@ -236,23 +208,9 @@ def _time_rows(model: TimeModel, owner: Ints, at: _Columns, rows: _Rows) -> None
 
 def main(program: str, answered: str, until: str) -> None:
     """The child: HiGHS, its best placement and its bound."""
-    given = LayerProgram.read(program)
-    width, height = len(given.cost), len(given.upper)
-    found = minimise(
-        MixedProgram(
-            given.cost,
-            given.low,
-            given.high,
-            np.arange(width) < given.binary,
-            given.rows,
-            given.columns,
-            given.values,
-            np.full(height, -np.inf),
-            given.upper,
-            given.hint,
-        ),
-        max(0.1, float(until) - time.time()),
-    )
+    with np.load(program, allow_pickle=False) as data:
+        given = MixedProgram(**data)
+    found = minimise(given, max(0.1, float(until) - time.time()))
     chosen = None
     if found.values is not None:
         chosen = np.flatnonzero(found.values[: len(given.hint)] > 0.5).tolist()

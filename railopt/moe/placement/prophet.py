@@ -3,13 +3,11 @@ time model.
 
 `pro_prophet` here is the paper's greedy idea (arXiv 2411.10003, algorithm 1) with three changes.
 How many devices get a copy is chosen for each expert, the model knows nodes and rails, and copies
-of the greedy path that do not pay are removed. `algorithm1` is the paper's own, for comparison;
-`shadow` is FasterMoE's.
+of the greedy path that do not pay are removed.  `shadow` is FasterMoE's.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -99,22 +97,8 @@ def measure(
     )
     fec = int(flow.sum(axis=0).max()) * model.token_ps
     moved = evaluate(model, counts, holds, home=home, have=have)
-    total = combine(a2a, fec, moved.trans, moved.agg, model.vectors[2])
+    total = combine(a2a, fec, moved.trans, moved.agg, model.vectors[1])
     return Terms(a2a, fec, moved.trans, moved.agg, int(total), moved.copies)
-
-
-def loads(
-    model: TimeModel,
-    counts: npt.ArrayLike,
-    holds: npt.ArrayLike,
-    *,
-    home: npt.ArrayLike | None = None,
-) -> Ints:
-    """int64 [GPU]: tokens that each GPU computes under a placement."""
-    tokens = model.counts(counts)
-    layer = layer_of(replace(model, token_ps=1), tokens, homes(model, tokens, home))
-    _, times = start(layer, by_expert(holds))
-    return np.asarray(times[: model.devices])
 
 
 def room(
@@ -195,32 +179,3 @@ def shadow(
             break
         holds, held, best = tried, more, total
     return holds
-
-
-def algorithm1(model: TimeModel, counts: npt.ArrayLike, n: int) -> Bools:
-    """Pro-Prophet's algorithm 1 as printed: the heaviest device's experts to all but the n devices
-    with fewest inputs.
-
-    Stops when max - min of the computed inputs is below half of inputs / experts, or when the
-    heaviest device was used before.
-    """
-    tokens = model.counts(counts)
-    owner = homes(model, tokens, None)
-    if not 0 <= n < model.devices:
-        raise InputError(f"n = {n}: expected 0 to {model.devices - 1} devices without a copy")
-    holds = np.arange(model.devices)[:, None] == owner[None, :]
-    best, kept = evaluate(model, tokens, holds, home=owner).total, holds
-    used: set[int] = set()
-    while True:
-        busy = loads(model, tokens, holds, home=owner)
-        heaviest = int(busy.argmax())
-        if busy.max() - busy.min() < 0.5 * tokens.sum() / tokens.shape[1] or heaviest in used:
-            return kept
-        used.add(heaviest)
-        holds = holds.copy()
-        for expert in np.flatnonzero(owner == heaviest):
-            fewest = np.argsort(tokens[:, expert], kind="stable")
-            holds[fewest[n:], expert] = True
-        total = evaluate(model, tokens, holds, home=owner).total
-        if total < best:
-            best, kept = total, holds

@@ -17,7 +17,9 @@ from railopt.moe.placement.layer_times import (
     LayerState,
     LayerTables,
     at_home,
+    combine,
     peak,
+    sending,
     terms,
     toggle,
 )
@@ -48,18 +50,12 @@ class Path(NamedTuple):
 
 @kernel(error_model="numpy")
 def plan_layer(layer: LayerTables, slots: Ints, limit: int) -> Bools:
-    """Copies for one layer, bool [E, D]; its homes must be in ascending order."""
-    state, away = at_home(layer, slots, limit)
-    _greedy(state, away)
-    return state.holds
+    """Copies for one layer, bool [E, D]; its homes must be in ascending order.
 
-
-@part(error_model="numpy")
-def _greedy(state: LayerState, away: Ints) -> int:
-    """Relieve the busiest link or GPU copy by copy, keep the best prefix of that path, drop copies
-    that do not pay; the total that is left.
+    Relieve the busiest link or GPU copy by copy, keep the best prefix of that path, drop copies
+    that do not pay.
     """
-    layer = state.layer
+    state, away = at_home(layer, slots, limit)
     experts, devices = layer.tokens.shape
     begins = np.zeros(devices + 1, np.int64)
     for d in layer.home:
@@ -79,9 +75,9 @@ def _greedy(state: LayerState, away: Ints) -> int:
     for t in range(used - 1, kept - 1, -1):
         toggle(trail[t] // experts, trail[t] % experts, layer, state.holds, state.times)
     a2a, fec, _, _, total, _ = terms(devices, state.times, layer.scalars)
-    if total == 4 * a2a + 3 * fec:
-        return best  # all transfers are hidden: fewer copies would not shorten anything
-    return prune(best, trail[:kept], layer, state.holds, state.times)
+    if total > 4 * a2a + 3 * fec:  # else all transfers are hidden: fewer copies shorten nothing
+        prune(best, trail[:kept], layer, state.holds, state.times)
+    return state.holds
 
 
 @part(error_model="numpy")
@@ -90,28 +86,29 @@ def _follow(state: LayerState, path: Path, trail: Ints) -> tuple[int, int, int]:
     copies in all).
     """
     layer, times, room = state.layer, state.times, state.room
-    scalars, rates, home, experts = layer.scalars, layer.rates, layer.home, len(state.holds)
-    devices, nodes = len(layer.place), scalars[NODES]
+    scalars, rates, home = layer.scalars, layer.rates, layer.home
+    experts, devices = state.holds.shape
+    nodes = scalars[NODES]
     move = 2 * devices + 2 * nodes
     best, kept, used = UNFIT, 0, 0
     mark, marked = best, 0  # the best total when it last fell by 1/GAIN, and the copies then
     patience = PATIENCE + (devices if scalars[GPUS] > 1 else devices // 2)
     enough = times[:devices].sum() // devices * (3 * (CLOSE + 1)) // CLOSE  # 3 FEC at its mean
     while True:
-        total = terms(devices, times, scalars)[4]
+        busy, link = _argmax(times[:devices]), _argmax(times[devices:move])
+        trans, agg = sending(devices, times, scalars)
+        total = combine(times[devices + link], times[busy], trans, agg, scalars)
         if total < best:
             best, kept = total, used
             if best < mark - mark // GAIN:
                 mark, marked = best, used
         if used == len(trail) or used - marked > patience or best <= enough:
             return best, kept, used
-        busy, link = _argmax(times[:devices]), _argmax(times[devices:move])
         d, e = _next(busy, link, scalars, rates, home, times, room, path)
         if e < 0:
             return best, kept, used
         toggle(d, e, layer, state.holds, times)
         _keep_tokens(d, e, layer, path)
-        state.copies[0] += 1
         room[d] -= 1
         if room[d] == 0:
             _fill(d, state, path)
@@ -122,19 +119,21 @@ def _follow(state: LayerState, path: Path, trail: Ints) -> tuple[int, int, int]:
 @part(error_model="numpy")
 def _keep_tokens(device: int, expert: int, layer: LayerTables, path: Path) -> None:
     """The GPU has the expert: its tokens stay there, and those of its node in the node."""
-    node, gpus = layer.place[device], layer.scalars[GPUS]
+    gpus = layer.scalars[GPUS]
+    node = device // gpus
     path.away[expert, node] = path.near[expert, device] = 0
     path.crest[node, expert] = peak(path.near[expert, node * gpus : (node + 1) * gpus])
     home = layer.home[expert]
     first = min(path.server[node, expert], device)
-    path.server[node, expert] = home if layer.place[home] == node else first
+    path.server[node, expert] = home if home // gpus == node else first
 
 
 @part(error_model="numpy")
 def _fill(device: int, state: LayerState, path: Path) -> None:
     """The GPU has no slot left: nothing more can stay there, nor in its node if that is full."""
     near, crest = path.near, path.crest
-    node, gpus = state.layer.place[device], state.layer.scalars[GPUS]
+    gpus = state.layer.scalars[GPUS]
+    node = device // gpus
     near[:, device] = 0
     for e in range(len(near)):
         crest[node, e] = min(crest[node, e], peak(near[e, node * gpus : (node + 1) * gpus]))
@@ -149,7 +148,7 @@ def prune(best: int, trail: Ints, layer: LayerTables, holds: Bools, times: Ints)
     for t in range(len(trail) - 1, -1, -1):
         d, e = trail[t] // experts, trail[t] % experts
         toggle(d, e, layer, holds, times)
-        total = terms(len(layer.place), times, scalars)[4]
+        total = terms(holds.shape[1], times, scalars)[4]
         if total <= best:
             best = total
         else:
@@ -172,7 +171,7 @@ def _argmax(values: Ints) -> int:
 def _next(
     busy: int,
     link: int,
-    scalars: Ints,
+    scalars: tuple[int, ...],
     rates: Ints,
     home: Ints,
     times: Ints,

@@ -1,14 +1,15 @@
 """Replicas by load that stay where they are: a map repaired for other loads instead of made anew.
 
-Packing afresh moves most replicas even where loads changed a little.  `repaired_map` changes single
-slots until a layer is even enough (`railopt.moe.placement.improve`).  `repaired` goes further:
-replica counts follow the loads as in a new packing, surplus replicas leave the fullest GPUs,
-missing ones fill the slots that became free, and exchanges with the fullest GPU follow.
+Packing afresh moves most replicas even where loads changed a little.  `repaired_map` and `stepped`
+change single slots until a layer is even enough (`railopt.moe.placement.improve`).  Where that does
+not suffice, replica counts follow the loads as in a new packing: surplus replicas leave the fullest
+GPUs, missing ones fill the slots that became free, and exchanges with the fullest GPU follow.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,21 +19,29 @@ from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
 from railopt.base.units import INT64_MAX, parse_integer, parse_number, parse_options
 from railopt.moe.placement.improve import improve
-from railopt.moe.placement.old_map import in_place, least_change
 from railopt.moe.placement.packing import (
     _descending,
     _exchanges,
     _extra,
     _grouped,
     _holds,
+    evenness,
     hierarchical,
     loads_of,
+    map_loads,
     packed,
 )
-from railopt.moe.placement.placement import Placement, homes_near, slot_gpus
+from railopt.moe.placement.placement import (
+    Placement,
+    assigned,
+    checked_map,
+    homes_near,
+    slot_gpus,
+)
 
 
-class FewMoves(NamedTuple):
+@dataclass(frozen=True)
+class FewMoves:
     """How far a map that is there is repaired, layer by layer.
 
     tolerance  of the mean GPU load: what the fullest GPU may have, reached with as few moves as
@@ -50,26 +59,24 @@ class FewMoves(NamedTuple):
     stays: float = 1.05
     moves: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, value in (("tolerance", self.tolerance), ("stays", self.stays)):
+            if not isinstance(value, int | float) or not 1 <= value < np.inf:
+                raise InputError(f"{name} = {value}: expected a share of the mean of at least 1")
+        if self.moves is not None:
+            whole_number(self.moves, "moves", 0, INT64_MAX)
+
     @classmethod
     def parse(cls, text: str, where: str) -> FewMoves:
         """From "tolerance=1.05,stays=1.1" or "moves=20"; `where` names it in messages."""
-        given = parse_options(text, cls._fields, where)
+        given = parse_options(text, ("tolerance", "stays", "moves"), where)
         shares: dict[str, Any] = {name: given[name] for name in given if name != "moves"}
         if shares and "moves" in given:
             raise InputError(f"{where}: {', '.join(shares)} can't do anything beside moves=...")
         if "moves" in given:
             return cls(moves=parse_integer(given["moves"], "number of moves", low=0))
         shares = {name: float(parse_number(shares[name], name)) for name in shares}
-        return cls(**shares).checked()
-
-    def checked(self) -> FewMoves:
-        """This aim, if there is such a one."""
-        for name, value in (("tolerance", self.tolerance), ("stays", self.stays)):
-            if not isinstance(value, int | float) or not 1 <= value < np.inf:
-                raise InputError(f"{name} = {value}: expected a share of the mean of at least 1")
-        if self.moves is not None:
-            whole_number(self.moves, "moves", 0, INT64_MAX)
-        return self
+        return cls(**shares)
 
 
 FEW = FewMoves()
@@ -81,7 +88,7 @@ def repaired_map(
     """The map old int [layers, replicas], -1 for an empty slot, for other loads float64 [layers,
     experts]; sizes are (replicas, groups, nodes, GPUs) as in `rebalance`.
 
-    What stays on its GPU stays in its slot, unless a step on the way took that.  A layer that
+    What stays on its GPU stays in its slot, unless an earlier step used that slot.  A layer that
     single steps do not bring within the tolerance is repaired further or packed anew, whichever is
     first within it, else whichever is evenest.
 
@@ -90,9 +97,13 @@ def repaired_map(
     factor `stays`.  Groups that are not on one node each are packed anew, or, with a budget of
     moves, not regarded.
     """
-    few = few.checked()
     replicas, groups, nodes, gpus = sizes
-    before = checked_map(old, (len(loads), replicas), loads.shape[1], gpus)
+    before, experts = checked_map(old, gpus, loads.shape[1], "the map before"), loads.shape[1]
+    if before.shape != (len(loads), replicas) or replicas > experts * gpus:
+        raise InputError(
+            f"the map before has shape {before.shape}: expected {(len(loads), replicas)}, at most "
+            f"{experts * gpus} slots"
+        )
     result, by_node = before.copy(), hierarchical(loads.shape[1], *sizes)
     on_node = _nodes_of_groups(before, loads, (groups, nodes, gpus) if by_node else (1, 1, gpus))
     apart: Bools = (on_node.sum(axis=2) == 1).all(axis=1)
@@ -100,12 +111,12 @@ def repaired_map(
         one = replicas, 1, 1, gpus
         result[~apart] = repaired_map(loads[~apart], before[~apart], one, few)
     floor = np.where(apart, _fullest_node(loads, on_node), 1.0)
-    must, peaks = ~_is_whole(before, loads.shape[1]), _peaks(loads, before, gpus)
+    must, peaks = ~_is_whole(before, loads.shape[1]), evenness(loads, before, gpus)
     stays = max(few.stays, few.tolerance)
     uneven = must | (peaks > (stays * floor if few.moves is None else 1.0))
     steps = np.flatnonzero(uneven & apart)
     made = _stepwise(loads[steps], before[steps], on_node[steps], gpus, few)
-    reached = _peaks(loads[steps], made, gpus)
+    reached = evenness(loads[steps], made, gpus)
     if few.moves is not None:  # the moves may not have helped
         better = must[steps] | (reached < peaks[steps])
         steps, made, reached = steps[better], made[better], reached[better]
@@ -154,26 +165,6 @@ def _fullest_node(loads: Floats, on_node: Bools) -> Floats:
     return np.where(total > 0, nodes * most / np.where(total > 0, total, 1.0), 1.0)
 
 
-def checked_map(old: npt.ArrayLike, shape: tuple[int, int], experts: int, gpus: int) -> Int32s:
-    """A map before, int32 [layers, replicas] with experts or -1, or one sentence why it is none."""
-    given: npt.NDArray[Any] = np.asarray(old)
-    if given.shape != shape or given.dtype.kind not in "iu" or shape[1] % gpus:
-        raise InputError(
-            f"a map of shape {given.shape} and type {given.dtype} on {gpus} GPUs: expected whole "
-            f"numbers {shape}, as many slots on each GPU"
-        )
-    if given.min() < -1 or given.max() >= experts:
-        raise InputError(
-            f"a map with experts from {given.min()} to {given.max()}: expected 0 to {experts - 1}, "
-            f"or -1 for an empty slot"
-        )
-    if shape[1] > experts * gpus:
-        raise InputError(
-            f"{shape[1] // gpus} slots per GPU for {experts} experts: no GPU holds one twice"
-        )
-    return given.astype(np.int32)
-
-
 def _is_whole(rows: Int32s, experts: int) -> Bools:
     """bool [layer]: whether every expert is in some slot and no slot is empty."""
     there = np.zeros((len(rows), experts + 1), np.bool_)
@@ -181,28 +172,9 @@ def _is_whole(rows: Int32s, experts: int) -> Bools:
     return there[:, :experts].all(axis=1) & ~there[:, experts]
 
 
-def _gpu_loads(loads: Floats, rows: Int32s, gpus: int) -> Floats:
-    """float64 [row, GPU], empty slots without any."""
-    number, experts = loads.shape
-    first = np.arange(number)[:, None] * (experts + 1)
-    key = np.where(rows < 0, experts, rows) + first
-    copies = np.bincount(key.ravel(), minlength=number * (experts + 1))
-    share = np.zeros((number, experts + 1))
-    share[:, :experts] = loads
-    share /= np.maximum(copies, 1).reshape(share.shape)
-    return share.ravel()[key].reshape(number, gpus, rows.shape[1] // gpus).sum(axis=2)
-
-
-def _peaks(loads: Floats, rows: Int32s, gpus: int) -> Floats:
-    """float64 [layer]: max/mean GPU load."""
-    total = _gpu_loads(loads, rows, gpus)
-    mean = total.mean(axis=1)
-    return np.where(mean > 0, total.max(axis=1) / np.where(mean > 0, mean, 1.0), 1.0)
-
-
 def _peak(load: Floats, row: Int32s, gpus: int) -> float:
     """max/mean GPU load of one layer."""
-    return float(_peaks(load[None], row[None], gpus)[0])
+    return float(evenness(load[None], row[None], gpus)[0])
 
 
 def _stepwise(loads: Floats, before: Int32s, on_node: Bools, gpus: int, few: FewMoves) -> Int32s:
@@ -247,7 +219,7 @@ def _spend(rows: Int32s, owner: Int32s, loads: Floats, held: Bools, left: Ints) 
     nodes, busy = len(rows) // layers, np.arange(layers)
     mean = loads.reshape(layers, -1).sum(axis=1) / nodes / gpus
     while len(busy):
-        peaks = _gpu_loads(loads, rows, gpus).max(axis=1).reshape(layers, nodes)[busy]
+        peaks = map_loads(loads, rows, gpus).max(axis=1).reshape(layers, nodes)[busy]
         top = peaks.argmax(axis=1)
         peaks[np.arange(len(busy)), top] = 0.0
         goals = np.maximum(mean[busy], np.nextafter(peaks.max(axis=1), 0.0))
@@ -320,128 +292,103 @@ def _further(
     few: FewMoves,
     made: Int32s | None,
 ) -> Int32s:
-    """One layer that single steps did not make even enough: the first that is even enough of what
-    they made, a repair and a new packing, else the evenest.  With groups on nodes a new packing is
-    taken only where it is evener by more than the factor `stays`.
+    """One layer that single steps did not make even enough: a repair that is even enough, else the
+    evenest of what they made, the repair and a new packing.  With groups on nodes there is no such
+    repair, and a new packing is taken only where it is evener by more than the factor `stays`.
     """
     replicas, _, nodes, gpus = sizes
     by_node = hierarchical(len(load), *sizes)
     known = [] if made is None else [made]
     if made is not None and not by_node:
-        slots = made.copy()
         order = np.argsort(-load, kind="stable")
-        place = np.argsort(order).astype(np.int32)
         start = np.arange(gpus + 1, dtype=np.int32) * (replicas // gpus)
-        ranked = place[slots]
+        ranked = np.argsort(order).astype(np.int32)[made]
         if _repair(load[order], ranked, start):
             known.append(order[ranked].astype(np.int32))
-    for one in known[1:]:
-        if _peak(load, one, gpus) <= few.tolerance:
-            return _in_place(one, before, gpus)
-    fresh = packed(load[None], *sizes)
-    even = few.stays * _peak(load, fresh[0], gpus)
-    if made is not None and by_node and _peak(load, made, gpus) <= even:
-        return made
-    known.append(least_change(fresh, before[None], gpus, gpus // nodes if by_node else gpus)[0])
-    best = min(known, key=lambda one: _peak(load, one, gpus))
-    return _in_place(best, before, gpus)
+    best = known[-1] if known else None
+    if best is made or best is None or _peak(load, best, gpus) > few.tolerance:
+        fresh = packed(load[None], *sizes)
+        even = few.stays * _peak(load, fresh[0], gpus)
+        if made is not None and by_node and _peak(load, made, gpus) <= even:
+            return made
+        known.append(least_change(fresh, before[None], gpus, gpus // nodes if by_node else gpus)[0])
+        best = min(known, key=lambda one: _peak(load, one, gpus))
+    return _in_place(best.reshape(gpus, -1), before.reshape(gpus, -1)).reshape(-1)
 
 
-def _in_place(row: Int32s, before: Int32s, gpus: int) -> Int32s:
-    """The slots of one layer, those that stay on their GPU where they were."""
-    rows = in_place(row.reshape(gpus, -1), before.reshape(gpus, -1))
-    return rows.reshape(-1)
+def least_change(phy2log: Int32s, before: Int32s, gpus: int, together: int) -> Int32s:
+    """The plan phy2log int32 [layers, slots] after the map `before` of the same shape (-1: a slot
+    was empty), slots in GPU order, the same number on each; the plan has no expert twice on a GPU.
+
+    GPUs are renamed so that fewest experts are new on theirs, blocks of `together` GPUs as one: the
+    loads say nothing about which GPU is which.  An expert that its GPU held keeps its slot there,
+    and the others fill what is left in their order.
+    """
+    experts, owner = int(max(phy2log.max(), before.max())) + 1, slot_gpus(phy2log.shape[1], gpus)
+    size = len(owner) // gpus
+    renamed = np.empty_like(phy2log.reshape(-1, gpus, size))
+    for layer, new in enumerate(phy2log):
+        held = _held(before[layer][None], experts, owner)[0]
+        worth = held[new].reshape(gpus, size, gpus).sum(axis=1)  # experts that both hold
+        renamed[layer, assigned(worth, together)] = new.reshape(gpus, size)
+    return _in_place(renamed.reshape(-1, size), before.reshape(-1, size)).reshape(phy2log.shape)
 
 
-def repaired(
-    weight: npt.ArrayLike, previous: Placement, groups: int = 1, on: Ints | None = None
-) -> Placement | None:
-    """`previous` for the loads weight [layers, experts], with the same slots on every GPU; on the
-    GPUs `on` alone, if given, without regard to groups.
+def _in_place(new: Int32s, old: Int32s) -> Int32s:
+    """The experts of each GPU, rows [GPU, slot], in the slots of those that were there already."""
+    same = old[:, :, None] == new[:, None, :]
+    stays, slot = same.any(axis=1), same.argmax(axis=1)
+    gpu = np.broadcast_to(np.arange(len(new))[:, None], new.shape)
+    result = np.full(new.shape, -1, np.int32)
+    result[gpu[stays], slot[stays]] = new[stays]
+    result[result < 0] = new[~stays]  # as many of both on each GPU, both row by row
+    return result
 
-    None where its expert groups are not on one node each, or a missing replica finds no slot on a
-    GPU that lacks its expert.
+
+def stepped(weight: npt.ArrayLike, base: Placement, previous: Placement, on: Ints) -> Placement:
+    """`base`, whose GPUs `on` hold every expert, changed slot by slot for the loads weight [layers,
+    experts] until no GPU has more than the usual share of the mean; what `previous` has is no move.
     """
     loads = loads_of(weight)
-    gpus = np.arange(previous.devices) if on is None else on
-    replicas = int(previous.holds[0, gpus].sum())
-    groups = whole_number(groups, "groups", 1, INT64_MAX)
-    sizes = (previous.experts, replicas, groups, previous.nodes, previous.devices)
-    by_node = on is None and hierarchical(*sizes)
-    parts, groups = (previous.nodes, groups) if by_node else (1, 1)
-    size = len(gpus) // parts
-    holds = np.zeros_like(previous.holds)
-    for layer, before in enumerate(previous.holds[:, gpus]):
-        node_of_group = before.reshape(parts, size, groups, -1).any(axis=(1, 3))
-        if by_node and np.any(node_of_group.sum(axis=0) != 1):
-            return None
-        for node in range(parts):
-            mine = before[node * size : (node + 1) * size]
-            experts = np.flatnonzero(mine.any(axis=0) | (not by_node))
-            experts = experts[np.argsort(-loads[layer, experts], kind="stable")]
-            slots = np.nonzero(mine[:, experts])[1].astype(np.int32)
-            start = np.concatenate([[0], np.cumsum(mine.sum(axis=1))]).astype(np.int32)
-            if not _repair(loads[layer, experts], slots, start):
-                return None
-            owner = gpus[node * size + np.repeat(np.arange(size), np.diff(start))]
-            holds[layer, owner, experts[slots]] = True
-    return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
+    holds = np.zeros_like(base.holds)
+    for load, held, before, made in zip(
+        loads, base.holds[:, on], previous.holds[:, on], holds, strict=True
+    ):
+        owner, slots = (each.astype(np.int32) for each in np.nonzero(held))
+        goal, row = FEW.tolerance * load.sum() / len(on), slots[None].copy()
+        any_number = np.array([INT64_MAX])
+        improve(row, owner, load[None], before.T[None], np.array([goal]), any_number)
+        made[on[owner], row[0]] = True
+    return Placement(base.nodes, base.gpus, holds, homes_near(holds, previous))
 
 
-def left_over(weight: npt.ArrayLike, previous: Placement, on: Ints) -> Placement | None:
-    """What is left of `previous` on the GPUs `on`.  Nothing moves but experts that none of these
-    holds, each into the slot of one whose other copies then have the least load; None where every
-    expert left has one copy alone.
-    """
-    holds = np.zeros_like(previous.holds)
-    holds[:, on] = previous.holds[:, on]
-    for load, held in zip(loads_of(weight), holds, strict=True):
-        for expert in np.argsort(-load, kind="stable"):
-            copies = held.sum(axis=0)
-            if copies[expert]:
-                continue
-            share = np.where(copies > 1, load / np.maximum(copies - 1, 1), np.inf)
-            given = int(np.argmin(share))
-            if copies[given] < 2:
-                return None
-            loads = held @ (load / np.maximum(copies, 1))
-            gpu = int(np.argmin(np.where(held[:, given], loads, np.inf)))
-            held[gpu, given], held[gpu, expert] = False, True
-    return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
+def resized(weight: npt.ArrayLike, previous: Placement, replicas: int, on: Ints) -> Placement:
+    """`previous` with so many replicas of all experts on the GPUs `on`, none of which has more
+    slots than its even share, rounded up; little else moves.
 
-
-def resized(
-    weight: npt.ArrayLike, previous: Placement, replicas: int, on: Ints
-) -> Placement | None:
-    """`previous` with so many replicas on the GPUs `on`, which hold every expert, none of them with
-    more slots than their even share, rounded up; nothing else moves.
-
-    Where there are too many, those leave whose experts' other copies then have the least load;
-    where too few, the expert with the most load a copy gets one on the emptiest GPU with room that
-    lacks it.  None where that is not enough.
+    Where there are too many, those leave whose experts' other copies then have the least load.
+    Slots that are free get the experts that no GPU holds, then those with the most load a copy,
+    each on the emptiest GPU that has room and lacks it.
     """
     most = -(-replicas // len(on))
     holds = np.zeros_like(previous.holds)
-    holds[:, on] = previous.holds[:, on]
-    for load, held in zip(loads_of(weight), holds, strict=True):
-        mine = held[on]
-        while mine.sum() > replicas or mine.sum(axis=1).max() > most:
-            copies, slots = mine.sum(axis=0), mine.sum(axis=1)
-            gives = mine & (copies > 1) & (slots == slots.max())[:, None]
-            if not gives.any():
-                return None
-            share = np.where(gives, load / np.maximum(copies - 1, 1), np.inf)
-            mine[np.unravel_index(int(share.argmin()), share.shape)] = False
-        while mine.sum() < replicas:
-            copies, room = mine.sum(axis=0), mine.sum(axis=1) < most
+    for load, before, made in zip(loads_of(weight), previous.holds[:, on], holds, strict=True):
+        mine, copies = before.copy(), before.sum(axis=0)
+        while np.maximum(copies, 1).sum() > replicas or mine.sum(axis=1).max() > most:
+            slots = mine.sum(axis=1)
+            gives = mine & (slots == slots.max())[:, None]
+            others = np.where(copies > 1, load / np.maximum(copies - 1, 1), load.sum() + load)
+            gpu, expert = divmod(int(np.where(gives, others, np.inf).argmin()), len(load))
+            mine[gpu, expert] = False
+            copies[expert] -= 1
+        while copies.sum() < replicas:
+            room = (mine.sum(axis=1) < most)[:, None] & ~mine
             share = load / np.maximum(copies, 1)
-            lacking = (~mine & room[:, None]).any(axis=0)
-            if not lacking.any():
-                return None
-            expert = int(np.where(lacking, share, -1.0).argmax())
-            loads = np.where(room & ~mine[:, expert], mine @ share, np.inf)
-            mine[int(loads.argmin()), expert] = True
-        held[on] = mine
+            wanted = copies == 0 if (copies == 0).any() else room.any(axis=0)
+            expert = int(np.where(wanted, share, -1.0).argmax())
+            mine[np.where(room[:, expert], mine @ share, np.inf).argmin(), expert] = True
+            copies[expert] += 1
+        made[on] = mine
     return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from railopt.base.errors import InputError
+from railopt.moe.placement.placement import checked_map
 from railopt.moe.placement.repair import FewMoves
 from railopt.moe.placement.replicate import rebalance
 
@@ -71,8 +72,8 @@ def _on_host(tensor: torch.Tensor) -> Array:
 def _need_every_expert(before: Array, experts: int) -> None:
     """Refuse a map that lacks an expert: no rank can supply its weights."""
     held = np.zeros((len(before), experts), np.bool_)
-    layer, slot = np.nonzero((before >= 0) & (before < experts))
-    held[layer, before[layer, slot].astype(np.int64)] = True
+    layer, slot = np.nonzero(before >= 0)
+    held[layer, before[layer, slot]] = True
     for place, expert in np.argwhere(~held)[:1].tolist():
         raise InputError(f"expert {expert} of layer {place} is in no slot of the map before")
 
@@ -121,10 +122,7 @@ class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
                 anew = f"{old.shape[1]} slots became {num_replicas}: all is planned anew"
                 old = None
             if old is not None:
-                if old.shape != (len(loads), num_replicas):
-                    raise InputError(
-                        f"a map of shape {old.shape}: expected {(len(loads), num_replicas)}"
-                    )
+                old = checked_map(old, num_ranks, loads.shape[1], "the map before")
                 _need_every_expert(old, loads.shape[1])
             made = rebalance(loads, *sizes, old, few_asked())[0]
         except Exception as error:  # whatever it is, a server goes on with the map that it has

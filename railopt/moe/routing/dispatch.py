@@ -145,29 +145,27 @@ def dispatch(
     iteration  a recorded training iteration (-1: the last); layer  a layer of the trace
     """
     trace.expect(ranks=placement.devices, experts=placement.experts)
-    column = column_of(trace, placement, layer)
-    row = trace.row(iteration)
-    holds, home = placement.holds[column], placement.home[column]
-    flow = flows(trace.counts[row, column], holds, home, placement.gpus, rule)
+    if len(trace.layers) != placement.layers:
+        raise InputError(
+            f"a placement of {placement.layers} layers for a trace of {len(trace.layers)}"
+        )
+    column = trace.column(layer)
+    counts = trace.counts[trace.row(iteration), column]
+    return Traffic(sent(counts, placement, column, rule) * token_bytes, placement.nodes)
+
+
+def sent(counts: Ints | Int32s, placement: Placement, column: int, rule: str) -> Ints:
+    """int64 [GPU, GPU]: tokens that leave their GPU, of counts int [source GPU, expert] in one of
+    the placement's layers.
+    """
+    flow = flows(counts, placement.holds[column], placement.home[column], placement.gpus, rule)
     np.fill_diagonal(flow, 0)
-    return Traffic(flow * token_bytes, placement.nodes)
+    return flow
 
 
 def combine(traffic: Traffic) -> Traffic:
     """The way back: every byte of the dispatch returns to its sender."""
     return Traffic(np.ascontiguousarray(traffic.bytes.T), traffic.nodes)
-
-
-def column_of(trace: Trace, placement: Placement, layer: int) -> int:
-    """Where a layer, by its number in the model, stands in the trace and in the placement."""
-    found = np.flatnonzero(trace.layers == layer)
-    if not len(found):
-        raise InputError(f"layer {layer} is not in the trace; its layers: {trace.layers.tolist()}")
-    if len(trace.layers) != placement.layers:
-        raise InputError(
-            f"a placement of {placement.layers} layers for a trace of {len(trace.layers)}"
-        )
-    return int(found[0])
 
 
 def target_gpus(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from railopt.base import archive
 from railopt.base.arrays import Array, Int32s, frozen, read_npy
-from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.errors import FormatError, InputError, about, printable
 from railopt.files import tabular
 from railopt.moe.routing.trace import LOADS, MAX_EXPERTS, MAX_LAYERS, SERVING, Trace
 
@@ -23,6 +23,10 @@ MAX_PICKS = 1 << 27  # (token, expert) pairs of per-token records
 RUNS = 16  # steps that a sequence of tokens is cut into
 BLOCK = 1 << 20  # entries of a load tensor that are split at a time
 LEAST_LOAD = 100  # what the largest of fractional loads has to be: they are rounded
+OF_TOKENS = {
+    "sources": "assumed: tokens of a step in equal runs, one per rank",
+    "records": SERVING,
+}
 KNOWN_TOP_K = "--top-k can't do anything with a trace that knows it"
 FEWEST_TOKENS, MOST_CHOSEN, MOST_EXPERTS = 32, 16, 1024  # of what is taken for tokens' experts
 
@@ -51,7 +55,7 @@ def read_trace(
             f"recorder, or one tensor) or .npy (one array)"
         )
     data = READERS[suffix](path)
-    try:
+    with about(f"{name}: "):
         plain = isinstance(data, np.ndarray)
         if routed_experts is not None and not plain:
             raise InputError("--routed-experts can't do anything with what is no plain tensor")
@@ -73,8 +77,6 @@ def read_trace(
                 f"they are of N experts, or --top-k K if they are loads of {data.shape[2]} experts"
             )
         return from_load(data, ranks=ranks, top_k=chosen, meta=meta)
-    except InputError as error:
-        raise type(error)(f"{name}: {error}") from error
 
 
 def _top_k(given: int | None, usual: int | None) -> tuple[int, dict[str, Any]]:
@@ -103,14 +105,12 @@ def _like_ids(data: Array) -> bool:
 def _npz(path: str | os.PathLike[str]) -> Trace | Array:
     """A railopt trace, or the only array of a foreign archive."""
     with archive.opened(path) as members:
-        if "header.json" in members.names or not members.names:
-            return Trace.read(path)
-        if len(members.names) > 1 or not members.names[0].endswith(".npy"):
-            raise FormatError(
-                f"{printable(path)}: holds {printable(sorted(members.names))}; expected a railopt "
-                f"trace, or one array"
-            )
-        return members.array(members.names[0])
+        if "header.json" not in members.names and members.names:
+            if len(members.names) > 1 or not members.names[0].endswith(".npy"):
+                found = printable(sorted(members.names))
+                raise FormatError(f"holds {found}; expected a railopt trace, or one array")
+            return members.array(members.names[0])
+    return Trace.read(path)
 
 
 def _pt(path: str | os.PathLike[str]) -> Any:
@@ -157,21 +157,10 @@ def from_routed(chosen: npt.ArrayLike, experts: int, *, ranks: int) -> Trace:
     low, high = int(given.min()), int(given.max())
     if low < 0 or high >= experts:
         raise InputError(f"routed experts from {low} to {high}: expected 0 to {experts - 1}")
-    length, layers, top_k = given.shape
-    steps = min(RUNS, length)
-    _check_size(steps, layers, ranks, experts)
-    counts = np.zeros((steps, layers, ranks, experts), np.int32)
-    for step, tokens in enumerate(np.array_split(np.arange(length), steps)):
-        rank = np.arange(len(tokens)) * ranks // len(tokens)
-        for layer in range(layers):
-            counts[step, layer] = _chosen(given[tokens, layer], rank, counts.shape[2:])
-    counts.flags.writeable = False
-    meta = {
-        "source": "vLLM, routed_experts",
-        "sources": "assumed: tokens of a step in equal runs, one per rank",
-        "records": SERVING,
-    }
-    return Trace(counts, int(top_k), meta=meta)
+    steps = np.array_split(given.swapaxes(0, 1), min(RUNS, len(given)), axis=1)
+    counts = _counted(steps, ranks, experts)
+    meta = {"source": "vLLM, routed_experts", **OF_TOKENS}
+    return Trace(counts, int(given.shape[2]), meta=meta)
 
 
 def from_counts(
@@ -291,7 +280,6 @@ def _from_records(records: Any, slots: Any, ranks: int) -> Trace:
         )
     if sum(p.size for p in passes) > MAX_PICKS:
         raise FormatError(f"more than {MAX_PICKS} (token, expert) pairs: record fewer steps")
-    layers = first[0]
     if slots is not None:
         slots = _array(slots, "last_physical_to_logical_map")
         passes = [_logical(p, slots) for p in passes]
@@ -300,16 +288,10 @@ def _from_records(records: Any, slots: Any, ranks: int) -> Trace:
     busy = [step for step, ids in enumerate(passes) if (ids >= 0).any()]
     if not busy:
         raise FormatError("topk_ids_of_layer: no token chose an expert in any record")
-    _check_size(len(busy), layers, ranks, experts)
-    counts = np.zeros((len(busy), layers, ranks, experts), np.int32)
-    for row, step in enumerate(busy):
-        ids = passes[step]
-        rank = np.arange(ids.shape[1]) * ranks // ids.shape[1]
-        for layer in range(layers):
-            counts[row, layer] = _chosen(ids[layer], rank, counts.shape[2:])
-    counts.flags.writeable = False
+    counts = _counted([passes[step] for step in busy], ranks, experts)
     top_k = max(int((passes[step] >= 0).sum(axis=2).max()) for step in busy)
-    return Trace(counts, top_k, iterations=np.array(busy), meta=_meta(records))
+    meta = {"source": "sglang recorder, per token", **OF_TOKENS}
+    return Trace(counts, top_k, iterations=np.array(busy), meta=meta)
 
 
 def _logical(ids: Array, slots: Array) -> Array:
@@ -332,45 +314,21 @@ def _logical(ids: Array, slots: Array) -> Array:
     return np.where(ids < 0, -1, slots[layer, np.maximum(ids, 0)])
 
 
-def _chosen(ids: Array, rank: Array, shape: tuple[int, ...]) -> Int32s:
-    """int32 [rank, expert]: how often ids [token, k] name each expert, tokens on ranks [token];
-    sglang pads with -1.
+def _counted(steps: list[Array], ranks: int, experts: int) -> Int32s:
+    """int32 [step, layer, rank, expert]: how often ids [layer, token, k] of each step name an
+    expert, tokens in equal runs on the ranks; sglang pads with -1.
     """
-    ranks, experts = shape
-    key = rank[:, None] * experts + ids.astype(np.int64)
-    found = np.bincount(key[ids >= 0], minlength=ranks * experts)
-    return found.reshape(ranks, experts).astype(np.int32)
-
-
-def _meta(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Where the numbers came from, and the tokens of each rank where all records say them."""
-    meta: dict[str, Any] = {
-        "source": "sglang recorder, per token",
-        "sources": "assumed: tokens of a step in equal runs, one per rank",
-        "records": SERVING,
-    }
-    if sum(len(_list(record.get("misc_objects"), "misc_objects")) for record in records) > 1 << 20:
-        raise FormatError("misc_objects: more than a million in all")
-    rows = [
-        misc["num_tokens_per_rank"]
-        for record in records
-        for misc in _list(record.get("misc_objects"), "misc_objects")
-        if isinstance(misc, dict) and "num_tokens_per_rank" in misc
-    ]
-    known = [_array(row, "num_tokens_per_rank").reshape(-1) for row in rows]
-    if sum(row.size for row in known) > 1 << 20:
-        raise FormatError("num_tokens_per_rank: more than a million numbers in all")
-    if known:
-        meta["num_tokens_per_rank"] = [row.tolist() for row in known]
-    return meta
-
-
-def _list(value: Any, name: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise FormatError(f"{name}: found {type(value).__name__}, expected a list")
-    return value
+    layers = len(steps[0])
+    _check_size(len(steps), layers, ranks, experts)
+    counts = np.zeros((len(steps), layers, ranks, experts), np.int32)
+    for step, ids in enumerate(steps):
+        rank = np.arange(ids.shape[1]) * ranks // ids.shape[1]
+        for layer, chosen in enumerate(ids):
+            key = rank[:, None] * experts + chosen.astype(np.int64)
+            found = np.bincount(key[chosen >= 0], minlength=ranks * experts)
+            counts[step, layer] = found.reshape(ranks, experts)
+    counts.flags.writeable = False
+    return counts
 
 
 def _check_size(steps: int, layers: int, ranks: int, experts: int) -> None:

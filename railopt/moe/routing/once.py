@@ -31,8 +31,7 @@ def tokens_of_choices(
 
     column   of the placement: which of its layers
     rank     int [tokens], the GPU that each token is on; or
-    counts   int [GPUs], how many tokens each has, in the order of `chosen`; where both are given
-             they must agree
+    counts   int [GPUs], how many tokens each has, in the order of `chosen`
     rule     which copy of an expert is used (`dispatch.split`)
     dedup    "node": a token goes once to a node; "gpu": once to a GPU; None: once for each expert
     """
@@ -56,28 +55,22 @@ def _ranks(
     tokens: int, devices: int, rank: npt.ArrayLike | None, counts: npt.ArrayLike | None
 ) -> Ints:
     """int64 [tokens]: the rank of each token, from the ranks or the counts that were given."""
-    if rank is None and counts is None:
-        raise InputError("whose tokens these are is not known: give rank or counts")
-    given = None if counts is None else frozen(counts, np.int64, "counts", 1)
-    if given is not None and (len(given) != devices or given.min() < 0 or total(given) != tokens):
-        raise InputError(
-            f"counts of {len(given)} ranks, {total(given)} tokens in all: expected counts of at "
-            f"least 0 for {devices} ranks, and the {tokens} tokens of the choices"
-        )
-    if rank is None:
-        assert given is not None
+    if (rank is None) == (counts is None):
+        raise InputError("whose tokens these are: expected rank or counts, one of them")
+    if counts is not None:
+        given = frozen(counts, np.int64, "counts", 1)
+        if len(given) != devices or given.min() < 0 or total(given) != tokens:
+            raise InputError(
+                f"counts of {len(given)} ranks, {total(given)} tokens in all: expected counts of "
+                f"at least 0 for {devices} ranks, and the {tokens} tokens of the choices"
+            )
         return np.arange(devices).repeat(given)
+    assert rank is not None
     source: Ints = frozen(rank, np.int64, "rank", 1)
     if len(source) != tokens:
         raise InputError(f"ranks of {len(source)} tokens, choices of {tokens}: expected one each")
     if tokens and (source.min() < 0 or source.max() >= devices):
         raise InputError(
             f"ranks from {source.min()} to {source.max()}: expected 0 to {devices - 1}"
-        )
-    found = np.bincount(source, minlength=devices)
-    if given is not None and not np.array_equal(found, given):
-        first = int(np.argmax(found != given))
-        raise InputError(
-            f"counts say {given[first]} tokens of rank {first}, {found[first]} have that rank"
         )
     return source

@@ -28,7 +28,7 @@ from railopt.model.traffic import Traffic, trace_file
 from railopt.moe.placement.files import read_location
 from railopt.moe.placement.placement import Placement
 from railopt.moe.presets import preset
-from railopt.moe.routing.dispatch import dispatch
+from railopt.moe.routing.dispatch import sent
 from railopt.moe.routing.files import read_trace
 from railopt.moe.routing.trace import Trace
 
@@ -150,15 +150,8 @@ def _traffic(
     added = np.zeros((placement.devices, placement.devices), np.int64)
     for row in rows:
         for column in columns:
-            added += dispatch(
-                trace,
-                placement,
-                int(trace.iterations[row]),
-                int(trace.layers[column]),
-                token_bytes=size,
-                rule="even",
-            ).bytes
-    return Traffic(added, placement.nodes)
+            added += sent(trace.counts[row, column], placement, column, "even")
+    return Traffic(added * size, placement.nodes)
 
 
 def _assumed(

@@ -8,7 +8,6 @@ the numbers came from.
 
 from __future__ import annotations
 
-import json
 import os
 import zipfile
 from collections.abc import Mapping
@@ -20,18 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.base.arrays import (
-    VERSION,
     Array,
     Bools,
     Int32s,
     Ints,
-    atomic_file,
-    digest,
     frozen,
     read_npz,
+    save_npz,
     whole_number,
 )
-from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.errors import FormatError, InputError, about, printable
 from railopt.base.units import quoted
 
 KIND = "trace"
@@ -194,6 +191,22 @@ class Trace:
             )
         return int(found[0])
 
+    def column(self, layer: int) -> int:
+        """Where a layer stands, by its number in the model."""
+        found = np.flatnonzero(self.layers == layer)
+        if not len(found):
+            raise InputError(
+                f"layer {layer} is not in the trace; its layers: {self.layers.tolist()}"
+            )
+        return int(found[0])
+
+    @property
+    def usual_tokens(self) -> int:
+        """Tokens that a rank reads in an iteration: the mean where they are unknown."""
+        return self.tokens_per_rank or max(
+            1, int(self.load.sum(axis=2).mean() / self.ranks / self.top_k)
+        )
+
     def expect(self, *, ranks: int | None = None, experts: int | None = None) -> Trace:
         """This trace, if it is for so many ranks and experts; else an error that says what to
         do.
@@ -316,26 +329,9 @@ class Trace:
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write a compressed trace file that `read` understands."""
+        header = {**{name: getattr(self, name) for name in HEADER}, "meta": dict(self.meta)}
         arrays: dict[str, Array] = {name: getattr(self, name) for name in ARRAYS}
-        header = {
-            "railopt": KIND,
-            "version": VERSION,
-            **{name: getattr(self, name) for name in HEADER},
-            "meta": dict(self.meta),
-        }
-        header["digest"] = digest(header, arrays)
-        with (
-            atomic_file(path, force=force) as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive,
-        ):
-            dated = zipfile.ZipInfo("header.json")  # 1980, as numpy's: same content, same bytes
-            text = json.dumps(header, sort_keys=True, separators=(",", ":"))
-            archive.writestr(dated, text, zipfile.ZIP_LZMA)
-            for name in sorted(arrays):
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(
-                        member, np.ascontiguousarray(arrays[name]), allow_pickle=False
-                    )
+        save_npz(path, KIND, header, arrays, force=force, packing=zipfile.ZIP_LZMA)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Trace:
@@ -346,10 +342,8 @@ class Trace:
                 f"{printable(path)}: holds {printable(sorted(header))} and "
                 f"{printable(sorted(arrays))}, expected {sorted(HEADER)} and {sorted(ARRAYS)}"
             )
-        try:
+        with about(f"{printable(path)}: "):
             return cls(arrays.pop("counts"), **header, **arrays)  # type: ignore[arg-type]
-        except InputError as error:
-            raise InputError(f"{printable(path)}: {error}") from error
 
 
 def _check_experts(choices: npt.NDArray[np.int16], experts: int) -> None:

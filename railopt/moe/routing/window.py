@@ -6,6 +6,7 @@ A step of age a (0 is the newest) counts decay^a.  Where the decay is left open 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,8 @@ PAYS = 0.99  # of the plain sum's error: what a decay must reach to be used
 ROUNDING = 1e-9  # error of steps that are all alike
 
 
-class Window(NamedTuple):
+@dataclass(frozen=True)
+class Window:
     """The last `steps` steps (None: all), each weighing `decay` times its successor (1: the plain
     sum; None: chosen by `best_decay`).
     """
@@ -28,16 +30,25 @@ class Window(NamedTuple):
     steps: int | None = None
     decay: float | None = None
 
-    def checked(self) -> Window:
-        """This window, if there is such a one."""
+    def __post_init__(self) -> None:
         if self.steps is not None and self.steps < 1:
             raise InputError(f"a window of {self.steps} steps: expected at least 1, or all")
         if self.decay is not None and not 0 < self.decay <= 1:
             raise InputError(f"a decay of {self.decay}: expected more than 0 and at most 1")
-        return self
 
 
 WHOLE = Window()
+
+
+def held_out(steps: int, asked: int | None, least: int = 0) -> int:
+    """How many of the last steps no plan sees: a quarter of them where nobody asked."""
+    held = min(max(1, steps // 4), steps - 1) if asked is None else asked
+    if not least <= held < steps:
+        raise InputError(
+            f"{held} of {steps} recorded steps held out: expected {least} to {steps - 1}, since a "
+            f"plan needs one to see"
+        )
+    return held
 
 
 class SeenSteps(NamedTuple):
@@ -57,8 +68,8 @@ def seen(counts: Ints | Int32s, window: Window) -> SeenSteps:
     """What a window shows of counts int [step, layer, source rank, expert] to a plan that serves
     the steps after them.
     """
-    steps, decay = window.checked()
-    shown = counts if steps is None else counts[-steps:]
+    decay = window.decay
+    shown = counts if window.steps is None else counts[-window.steps :]
     if decay is None:
         decay = best_decay(shown.sum(axis=2, dtype=np.int64))
     if decay == 1:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.base.arrays import Ints, by_key
-from railopt.base.errors import InputError
 from railopt.model.chunks import Chunks
 from railopt.model.plan import Plan
 
@@ -66,13 +65,8 @@ def _pack(
     starts = ends - size[order]
     owners = owner[order]
     first = np.searchsorted(owners, np.arange(nodes * buffers))  # the key sorts by owner first
-    base = (
-        np.append(starts, 0)[np.minimum(first, len(key))]
-        if len(key)
-        else np.zeros(nodes * buffers, np.int64)
-    )
     offset = np.empty(len(key), np.int64)
-    offset[order] = starts - base[owners]
+    offset[order] = starts - np.append(starts, 0)[first][owners]
     total = np.zeros(nodes * buffers, np.int64)
     np.add.at(total, owner, size)
     return (owner % buffers).astype(np.int32), offset, total.reshape(nodes, buffers)
@@ -128,8 +122,6 @@ def write_list(
     """What the node that owns the chunks `rows` posts; `rail` overrides the plan's rails (one per
     row).
     """
-    if max_message < 1:
-        raise InputError(f"a message of at most {max_message} bytes: expected at least 1")
     chunks = plan.chunks
     rails = (plan.rail[rows] if rail is None else rail).astype(np.int64)
     link = chunks.dst[rows].astype(np.int64) * plan.fabric.rails + rails

@@ -1,112 +1,129 @@
-"""Bytes at addresses: copy, fill with a pattern, verify, checksum.  One row per chunk.
+"""Bytes in memory: copy, fill with a pattern, verify.  One row per chunk.
 
 The pattern depends on the position.  Word w of the chunk with key k is mix(seed, k, w), so a byte
 that landed in the wrong place, in the wrong chunk or in the wrong round is a wrong byte.
 
-Patterns of small chunks of one size are handled together, of long ones block by block.  numpy and
-memmove release Python's lock, so rails that copy in threads do so at the same time.
+Compiled code and numpy release Python's lock, so rails that copy in threads do so at the same time.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array, Bools, Ints, Words
+from railopt.base.arrays import Array, Bools, Ints, Words, groups
+from railopt.base.kernels import kernel, part
 
-_BLOCK = 1 << 16  # words that are looked at together
+_BLOCK = 1 << 18  # bytes that numpy looks at together
+_BYTE_S = 4e-9  # CPU seconds that numpy takes per byte
 _KEY, _WORD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_ONE = np.uint64(1)
 
 
-def copy_chunks(source: Ints, target: Ints, size: Ints) -> None:
-    """Copy every chunk: addresses and bytes, int64 [C]."""
-    for to, at, length in zip(target.tolist(), source.tolist(), size.tolist(), strict=True):
-        ctypes.memmove(to, at, length)
-
-
-def fill_pattern(address: Ints, size: Ints, key: Words, seed: np.uint64) -> None:
-    """Write the pattern into every chunk: addresses and bytes int64 [C], keys uint64 [C]."""
-    for block in _blocks(size):
-        held, places = block.windows(address)
-        held[places] = block.pattern(seed, key)
-
-
-def wrong_chunks(address: Ints, size: Ints, key: Words, seed: np.uint64, wrong: Bools) -> int:
-    """Set `wrong[i]` (bool [C]) where chunk i does not hold the pattern; how many."""
-    wrong[:] = False
-    for block in _blocks(size):
-        held, places = block.windows(address)
-        wrong[block.rows] |= (held[places] != block.pattern(seed, key)).any(axis=1)
-    return int(wrong.sum())
-
-
-def checksum_chunks(address: Ints, size: Ints, key: Words, out: Words) -> None:
-    """Write each chunk's checksum to `out` (uint64 [C]); it depends on the chunk's key and on the
-    place of every byte.
+class Payloads(NamedTuple):
+    """Chunks in memory: uint8 arrays, and of each chunk which of them holds it, from where on, and
+    its bytes, int64 [C].
     """
-    out[:] = size.astype(np.uint64)
-    for block in _blocks(size):
-        held, places = block.windows(address)
-        words = np.zeros((len(block.rows), block.words), np.uint64)
-        words.view(np.uint8)[:, : block.width] = held[places]
-        out[block.rows] += _mix(words, key[block.rows], block.first).sum(axis=1, dtype=np.uint64)
+
+    memory: Sequence[Array]
+    number: Ints
+    offset: Ints
+    size: Ints
+
+    def fill(self, key: Words, seed: np.uint64) -> None:
+        """Write the pattern into every chunk; keys uint64 [C]."""
+        self._each_memory(_fill, key, seed)
+
+    def wrong(self, key: Words, seed: np.uint64) -> Bools:
+        """Which chunks do not hold the pattern, bool [C]."""
+        found = np.zeros(len(key), np.bool_)
+        self._each_memory(_find_wrong, key, seed, found)
+        return found
+
+    def _each_memory(self, work: Callable[..., None], *args: Any) -> None:
+        order, bounds = groups(self.number)
+        for begin, end in pairwise(bounds.tolist()):
+            memory, rows = self.memory[self.number[order[begin]]], order[begin:end]
+            work(memory, rows, self.offset, self.size, *args)
 
 
-class _Block(NamedTuple):
-    """`width` bytes of each of the chunks `rows`, all of one size, from word `first` on."""
-
-    rows: Ints
-    first: int
-    width: int
-
-    @property
-    def words(self) -> int:
-        return -(-self.width // 8)
-
-    def windows(self, address: Ints) -> tuple[Array, Any]:
-        """uint8 [places, width], every place from the lowest of these chunks on, and which are
-        theirs: only those are touched.
-        """
-        at = address[self.rows] + 8 * self.first
-        lowest = int(at.min())
-        span = ctypes.c_uint8 * (int(at.max()) - lowest + self.width)
-        held = np.ctypeslib.as_array(span.from_address(lowest))
-        windows = np.lib.stride_tricks.sliding_window_view(held, self.width, writeable=True)
-        return windows, at - lowest if len(at) > 1 else slice(1)
-
-    def pattern(self, seed: np.uint64, key: Words) -> Array:
-        """uint8 [chunks, width]"""
-        seeds = np.full((len(self.rows), self.words), seed)
-        words = _mix(seeds, key[self.rows], self.first)
-        return words.astype("<u8", copy=False).view(np.uint8)[:, : self.width]
+def _copy_by_numpy(source, at, target, to, size):  # type: ignore[no-untyped-def]
+    for begin, end, length in zip(at.tolist(), to.tolist(), size.tolist(), strict=True):
+        target[end : end + length] = source[begin : begin + length]
 
 
-def _blocks(size: Ints) -> Iterator[_Block]:
-    """The bytes of all chunks, at most `_BLOCK` words at a time."""
-    if len(size) == 0:
-        return
-    order = np.argsort(size, kind="stable")
-    lengths, begins = np.unique(size[order], return_index=True)
-    for length, rows in zip(lengths.tolist(), np.split(order, begins[1:]), strict=True):
-        words = -(-length // 8)
-        many = max(1, _BLOCK // max(1, words))
-        for begin in range(0, len(rows), many):
-            for first in range(0, words, _BLOCK):
-                yield _Block(rows[begin : begin + many], first, min(8 * _BLOCK, length - 8 * first))
+@kernel(numpy=_copy_by_numpy, element_s=_BYTE_S, nogil=True)
+def copy_chunks(source, at, target, to, size):  # type: ignore[no-untyped-def]
+    """Copy chunks from one memory to another, uint8: offsets in both and bytes, int64 [C]."""
+    for i in range(len(size)):
+        taken, put = source[at[i] : at[i] + size[i]], target[to[i] : to[i] + size[i]]
+        for b in range(len(taken)):  # one call of memcpy
+            put[b] = taken[b]
 
 
-def _mix(seed: Words, key: Words, first: int) -> Words:
-    """Words [C, W] of the pattern, from word `first` on: the finaliser of splitmix64 over a
-    counter, modulo 2^64.
-    """
-    word = np.arange(first, first + seed.shape[1], dtype=np.uint64)
-    x = seed + key[:, None] * _KEY + word * _WORD
-    x ^= x >> np.uint64(30)
-    x *= np.uint64(0xBF58476D1CE4E5B9)
-    x ^= x >> np.uint64(27)
-    x *= np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
-    return x
+@part
+def _mix(x):  # type: ignore[no-untyped-def]
+    """The finaliser of splitmix64, modulo 2^64, of a word or an array of them."""
+    x = (x ^ (x >> np.uint64(30))) * _FIRST
+    x = (x ^ (x >> np.uint64(27))) * _SECOND
+    return x ^ (x >> np.uint64(31))
+
+
+@part
+def _word(held, begin, count):  # type: ignore[no-untyped-def]
+    """`count` bytes, up to 8, as a word whose lowest byte is the first; 8 are one load."""
+    word = np.uint64(0)
+    for b in range(count):
+        word |= np.uint64(held[begin + b]) << np.uint64(8 * b)
+    return word
+
+
+def _blocks(
+    memory: Array, rows: Ints, at: Ints, size: Ints, key: Words
+) -> Iterator[tuple[int, Array, Words]]:
+    """(chunk, bytes, words that go with its seed) of all chunks, at most `_BLOCK` at a time."""
+    for i, begin, length in zip(rows.tolist(), at[rows].tolist(), size[rows].tolist(), strict=True):
+        for first in range(0, length, _BLOCK):
+            held = memory[begin + first : begin + min(length, first + _BLOCK)]
+            word = np.arange(first // 8, first // 8 + -(-len(held) // 8), dtype=np.uint64)
+            yield i, held, key[i : i + 1] * _KEY + word * _WORD
+
+
+def _fill_by_numpy(memory, rows, at, size, key, seed):  # type: ignore[no-untyped-def]
+    for _, held, words in _blocks(memory, rows, at, size, key):
+        held[:] = _mix(seed + words).astype("<u8", copy=False).view(np.uint8)[: len(held)]
+
+
+@kernel(numpy=_fill_by_numpy, element_s=_BYTE_S, nogil=True)
+def _fill(memory, rows, at, size, key, seed):  # type: ignore[no-untyped-def]
+    for i in rows:
+        held, start = memory[at[i] : at[i] + size[i]], seed + key[i] * _KEY
+        whole, rest = len(held) // 8, len(held) % 8
+        for w in range(whole):
+            x = _mix(start + np.uint64(w) * _WORD)
+            for b in range(8):  # one store
+                held[8 * w + b] = x >> np.uint64(8 * b)
+        x = _mix(start + np.uint64(whole) * _WORD)
+        for b in range(rest):
+            held[8 * whole + b] = x >> np.uint64(8 * b)
+
+
+def _find_wrong_by_numpy(memory, rows, at, size, key, seed, wrong):  # type: ignore[no-untyped-def]
+    for i, held, words in _blocks(memory, rows, at, size, key):
+        expected = _mix(seed + words).astype("<u8", copy=False).view(np.uint8)[: len(held)]
+        wrong[i] |= not np.array_equal(held, expected)
+
+
+@kernel(numpy=_find_wrong_by_numpy, element_s=_BYTE_S, nogil=True)
+def _find_wrong(memory, rows, at, size, key, seed, wrong):  # type: ignore[no-untyped-def]
+    for i in rows:
+        held, start = memory[at[i] : at[i] + size[i]], seed + key[i] * _KEY
+        whole, rest, different = len(held) // 8, len(held) % 8, np.uint64(0)
+        for w in range(whole):
+            different |= _word(held, 8 * w, 8) ^ _mix(start + np.uint64(w) * _WORD)
+        x = _mix(start + np.uint64(whole) * _WORD) & ((_ONE << np.uint64(8 * rest)) - _ONE)
+        wrong[i] = (different | (_word(held, 8 * whole, rest) ^ x)) != 0

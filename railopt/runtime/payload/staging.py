@@ -22,13 +22,12 @@ from railopt.runtime.payload.memory import Memory
 
 @dataclass(frozen=True)
 class Staging:
-    """Chunks that are copied before and after their rails, int64, and where all chunks lie: in the
-    users' buffers (`plain`) and on their way (`layout`, two buffers per node).
+    """Chunks that are copied before and after their rails, int64, and where all chunks lie on their
+    way, in two buffers per node.
     """
 
     before: Ints
     after: Ints
-    plain: Layout
     layout: Layout
 
     @classmethod
@@ -45,22 +44,16 @@ class Staging:
             send_bytes=np.repeat(plain.send_bytes, 2, axis=1),
             recv_bytes=np.repeat(plain.recv_bytes, 2, axis=1),
         )
-        return cls(before, after, plain, layout)
+        return cls(before, after, layout)
 
-    def stage(self, plan: Plan, memory: Sequence[Memory], node: int) -> int:
-        """Copy what a node stages, from its first send buffer to its second: bytes."""
+    def stage(self, plan: Plan, memory: Sequence[Memory], node: int) -> None:
+        """Copy what a node stages, from its first send buffer to its second."""
         rows = self.before[plan.chunks.src[self.before] == node]
-        offset = self.plain.send_offset[rows]
-        return _copied(plan, rows, memory[0].address + offset, memory[1].address + offset)
+        offset, (plain, staged) = self.layout.send_offset[rows], (m.bytes() for m in memory)
+        pattern.copy_chunks(plain, offset, staged, offset, plan.chunks.size[rows])
 
-    def pass_on(self, plan: Plan, memory: Sequence[Memory], node: int) -> int:
-        """Copy what a node passes on, from its second receive buffer to its first: bytes."""
+    def pass_on(self, plan: Plan, memory: Sequence[Memory], node: int) -> None:
+        """Copy what a node passes on, from its second receive buffer to its first."""
         rows = self.after[plan.chunks.dst[self.after] == node]
-        offset = self.plain.recv_offset[rows]
-        return _copied(plan, rows, memory[1].address + offset, memory[0].address + offset)
-
-
-def _copied(plan: Plan, rows: Ints, source: Ints, target: Ints) -> int:
-    size = plan.chunks.size[rows]
-    pattern.copy_chunks(source, target, size)
-    return int(size.sum())
+        offset, (plain, staged) = self.layout.recv_offset[rows], (m.bytes() for m in memory)
+        pattern.copy_chunks(staged, offset, plain, offset, plan.chunks.size[rows])

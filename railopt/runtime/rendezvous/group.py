@@ -5,15 +5,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
-from railopt.base.errors import FOREIGN, InputError, printable
+from railopt.base.errors import FOREIGN, BackendError, InputError, printable
 from railopt.runtime.rendezvous import wire
 from railopt.runtime.rendezvous.channel import Channel
 from railopt.runtime.rendezvous.hub import Hub
@@ -22,15 +20,12 @@ from railopt.runtime.rendezvous.wire import Body, PeerLost
 GOODBYE_S, HUB_GOODBYE_S = 20.0, 120.0
 # a rank that died is noticed without it; one that lives may take its time to fill and to verify
 GATHER_S = 600.0
-Gather = Callable[[bytes, Callable[[], None]], list[bytes]]
 
 
 class Group:
     """One rank of a run, connected. Build it with `join` or `join_mpi`.
 
     patience_s   how long the others are waited for at first, until all have come
-    gather       where MPI launched us: its allgather of bytes, for connection data; asks its second
-                 argument, which raises PeerLost, while it waits
     """
 
     def __init__(
@@ -41,13 +36,11 @@ class Group:
         hub: Hub | None = None,
         *,
         patience_s: float = 60.0,
-        gather: Gather | None = None,
     ) -> None:
         self.rank, self.size = rank, size
         self.names = [f"node {i}" for i in range(size)]
         self.lost: str | None = None
         self._channel, self._hub = channel, hub
-        self._native_gather = gather
         self._answers: queue.SimpleQueue[Body] = queue.SimpleQueue()
         self._over = threading.Event()
         self._listener: Callable[[int, Body], None] | None = None
@@ -62,15 +55,14 @@ class Group:
     def _read(self) -> None:
         try:
             while True:
-                self._receive(self._channel.recv())
+                body = self._channel.recv()
+                with wire.understood(self.names[0], "a message"):
+                    self._receive(body)
         except (OSError, EOFError, wire.Refused) as error:
             if not self._closing:
                 self._lose(f"{self.names[0]}, which holds the rendezvous, is gone ({error})")
-        except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
-            self._lose(
-                f"{self.names[0]} sent a message that this railopt does not understand "
-                f"({printable(error, 80)}): run the same version on all nodes"
-            )
+        except BackendError as error:
+            self._lose(str(error))
         finally:
             self._over.set()
 
@@ -151,16 +143,8 @@ class Group:
         return gathered
 
     def exchange(self, values: list[Any]) -> list[Any]:
-        """What each rank has for this one, by rank; `values` are what this one has for each.
-        Connection data: through MPI where MPI launched us, once all ranks have come so far: it
-        would wait for one that failed without end.
-        """
-        if self._native_gather is None:
-            return self._gather(values, GATHER_S, apart=True)
-        self.allgather("exchange")
-        mine = json.dumps(values).encode()
-        told = [json.loads(each) for each in self._native_gather(mine, self.check)]
-        return [given[self.rank] for given in told]
+        """What each rank has for this one, by rank; `values` are what this one has for each."""
+        return self._gather(values, GATHER_S, apart=True)
 
     def abort(self, error: BaseException) -> None:
         """Tell every other rank, once, that this one gives up, and why; not if it was told so
@@ -202,12 +186,7 @@ class Group:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self.abort(error)
         self.close(wait=error is None)

@@ -26,7 +26,7 @@ from railopt.runtime.rendezvous import wire
 from railopt.runtime.rendezvous.channel import Channel
 from railopt.runtime.rendezvous.wire import Body, Refused
 
-VERSION = 3
+VERSION = 4
 HELLO_S = 5.0
 MIN_SECRET, MAX_SECRET = 16, 1 << 16
 MAX_RUN = 200

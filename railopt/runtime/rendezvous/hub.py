@@ -19,7 +19,6 @@ from collections import deque
 from typing import Any
 
 from railopt.base.errors import BackendError, InputError, printable
-from railopt.base.units import INT64_MAX
 from railopt.runtime.rendezvous import handshake, wire
 from railopt.runtime.rendezvous.channel import Channel
 from railopt.runtime.rendezvous.handshake import Hello
@@ -194,17 +193,18 @@ class Hub:
             return
         del self._gathered[tag]
         values = [group[i] for i in range(self.size)]
-        answer = None if apart else wire.encode({"gathered": tag, "data": values}, limit=INT64_MAX)
-        for other in self._ranks:
-            if answer is None:
+        if apart:
+            for other in self._ranks:
                 own = [_of(value, other) for value in values]
                 self._tell(other, {"gathered": tag, "data": own})
-            elif len(answer) > wire.MAX_FRAME:
-                words = f"a message of {len(answer)} bytes: at most {wire.MAX_FRAME}"
-                self._tell(other, {"refused": words})
-            else:
-                with contextlib.suppress(OSError):
-                    self._ranks[other].send_encoded(answer)
+            return
+        try:
+            answer = wire.encode({"gathered": tag, "data": values})
+        except InputError as error:
+            answer = wire.encode({"refused": str(error)})
+        for channel in self._ranks.values():
+            with contextlib.suppress(OSError):
+                channel.send_encoded(answer)
 
     def _say_left(self, group: dict[int, Any]) -> None:
         """Tell ranks that wait in a gather of one that has left and will not come."""

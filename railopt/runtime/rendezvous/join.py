@@ -10,7 +10,7 @@ from railopt.base.errors import BackendError, InputError, printable
 from railopt.runtime.rendezvous import handshake, wire
 from railopt.runtime.rendezvous.address import listening_address
 from railopt.runtime.rendezvous.channel import Channel
-from railopt.runtime.rendezvous.group import Gather, Group
+from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.handshake import Hello, run_name
 from railopt.runtime.rendezvous.hub import Hub
 from railopt.runtime.rendezvous.launch import Launch
@@ -68,7 +68,6 @@ def enter(
     join_s: float,
     *,
     hub: Hub | None = None,
-    gather: Gather | None = None,
 ) -> Group:
     """Connect to the hub, shake hands and wait for the others; closes what it opened if that
     fails.
@@ -78,7 +77,7 @@ def enter(
         channel = _knock(hello, secret, addresses, port, join_s)
         wire.keep_alive(channel.sock)
         patience_s = join_s + handshake.HELLO_S
-        return Group(channel, hello.rank, hello.size, hub, patience_s=patience_s, gather=gather)
+        return Group(channel, hello.rank, hello.size, hub, patience_s=patience_s)
     except BaseException:
         if channel is not None:
             channel.close()

@@ -77,8 +77,7 @@ def detect(environ: Mapping[str, str], launcher: str | None = None) -> Launch | 
             raise InputError(
                 f"{first.launcher} says rank {first.rank}/{first.size}, {other.launcher} says "
                 f"{other.rank}/{other.size}: railopt runs one process per node; name the launcher "
-                f"to believe "
-                f"with --launcher {first.launcher} or --launcher {other.launcher}"
+                f"to believe with --launcher {first.launcher} or --launcher {other.launcher}"
             )
     return first
 

@@ -9,7 +9,6 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from railopt.base.errors import BackendError, InputError, printable
 from railopt.base.extras import remedy
 from railopt.runtime.rendezvous.address import listening_address
-from railopt.runtime.rendezvous.group import GATHER_S, Group
+from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.handshake import Hello, run_name
 from railopt.runtime.rendezvous.hub import Hub
 from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, check_limits, enter, own_door
@@ -53,15 +52,7 @@ def join_mpi(
     secret, port, doors = said
     if hub is not None:
         doors = [own_door(hub)]
-    return enter(
-        hello,
-        secret.encode(),
-        doors,
-        port,
-        join_s,
-        hub=hub,
-        gather=lambda data, check: allgather(comm, data, check),
-    )
+    return enter(hello, secret.encode(), doors, port, join_s, hub=hub)
 
 
 def _doors(hub: Hub) -> list[str]:
@@ -72,36 +63,17 @@ def _doors(hub: Hub) -> list[str]:
 
 
 def _broadcast(comm: Any, said: Any, limit_s: float) -> Any:
-    """Rank 0's JSON value on every rank; PeerLost if it does not come in time."""
+    """Rank 0's JSON value on every rank; PeerLost if it does not come in time, for which MPI itself
+    would wait without end.
+    """
     card, text = np.zeros(CARD, np.uint8), json.dumps(said).encode()
     card[: len(text)] = np.frombuffer(text, np.uint8)
-    _wait(comm.Ibcast(card, root=0), limit_s, "rank 0 was not heard of")
-    return json.loads(bytes(card).rstrip(b"\0"))
-
-
-def _wait(coming: Any, limit_s: float, late: str, check: Callable[[], None] | None = None) -> None:
-    """Until a request of MPI is done, for which MPI itself would wait without end; PeerLost after
-    `limit_s` seconds, or if `check` raises it.
-    """
-    end = time.monotonic() + limit_s
+    coming, end = comm.Ibcast(card, root=0), time.monotonic() + limit_s
     while not coming.Test():
         if time.monotonic() > end:
-            raise PeerLost(f"{late} through MPI within {limit_s:g} s")
-        if check is not None:
-            check()
+            raise PeerLost(f"rank 0 was not heard of through MPI within {limit_s:g} s")
         time.sleep(0.001)
-
-
-def allgather(comm: Any, data: bytes, check: Callable[[], None]) -> list[bytes]:
-    """Every rank's bytes, by rank; `check` raises PeerLost once a rank is known to be lost."""
-    late, sizes = "not all ranks were heard of", np.zeros(comm.Get_size(), np.int64)
-    own = np.array([len(data)], np.int64)
-    _wait(comm.Iallgather(own, sizes), GATHER_S, late, check)
-    padded = np.zeros(int(sizes.max()), np.uint8)
-    padded[: len(data)] = np.frombuffer(data, np.uint8)
-    everything = np.zeros((len(sizes), len(padded)), np.uint8)
-    _wait(comm.Iallgather(padded, everything), GATHER_S, late, check)
-    return [bytes(row[:n]) for row, n in zip(everything, sizes.tolist(), strict=True)]
+    return json.loads(bytes(card).rstrip(b"\0"))
 
 
 def world(launch: Launch) -> Any:

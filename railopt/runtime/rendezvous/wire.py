@@ -2,6 +2,7 @@
 
 A frame is a length (4 bytes, big endian) and that many bytes of UTF-8 JSON. These are for the
 handshake, between sides that don't know each other yet; what follows it goes through channel.py.
+What a frame holds is read by `read_list` and `read_number`, inside `understood`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from railopt.base.errors import BackendError, InputError
+from railopt.base.errors import BackendError, InputError, printable
 
 MAX_FRAME, MAX_HELLO = 16 << 20, 4096
 LENGTH = struct.Struct("!I")
@@ -29,11 +31,37 @@ class Refused(BackendError):
     """The other side refused us, or sent what this protocol does not know."""
 
 
-def encode(body: Mapping[str, Any], limit: int = MAX_FRAME) -> bytes:
+@contextmanager
+def understood(whose: str, what: str) -> Iterator[None]:
+    """BackendError where `what` the rank `whose` sent can't be read: it runs another version."""
+    try:
+        yield
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise BackendError(
+            f"{whose} sent {what} that this railopt does not understand "
+            f"({printable(error, 80)}): run the same version on all nodes"
+        ) from error
+
+
+def read_list(value: Any, most: int = 1 << 16) -> list[Any]:
+    """A list of at most so many; ValueError if it is none."""
+    if not isinstance(value, list) or len(value) > most:
+        raise ValueError(f"expected a list of at most {most}")
+    return value
+
+
+def read_number(value: Any, bits: int = 63) -> int:
+    """A whole number of at most so many bits; ValueError if it is none."""
+    if type(value) is not int or not 0 <= value < 1 << bits:
+        raise ValueError(f"expected a number of {bits} bits")
+    return value
+
+
+def encode(body: Mapping[str, Any]) -> bytes:
     """The JSON of a frame."""
     data = json.dumps(body, separators=(",", ":")).encode()
-    if len(data) > limit:
-        raise InputError(f"a message of {len(data)} bytes: at most {limit}")
+    if len(data) > MAX_FRAME:
+        raise InputError(f"a message of {len(data)} bytes: at most {MAX_FRAME}")
     return data
 
 

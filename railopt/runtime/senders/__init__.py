@@ -7,10 +7,9 @@ Modules are imported when they are opened: loopback brings numba, verbs libibver
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-from railopt.runtime.senders.carrier import Carrier
 from railopt.runtime.senders.config import (
     LAUNCH,
     MEETING,
@@ -19,20 +18,14 @@ from railopt.runtime.senders.config import (
     SenderConfig,
     SenderKind,
 )
+from railopt.runtime.senders.protocol import Carrier
 
 __all__ = ["SENDERS", "Carrier", "SenderConfig", "SenderKind"]
 
 
 def _from(module: str) -> Callable[[SenderConfig], AbstractContextManager[Carrier]]:
     """`opened` of a module of this room, imported on first use."""
-
-    @contextmanager
-    def opened(config: SenderConfig) -> Iterator[Carrier]:
-        found = importlib.import_module(f"railopt.runtime.senders.{module}")
-        with found.opened(config) as carrier:
-            yield carrier
-
-    return opened
+    return lambda config: importlib.import_module(f"{__name__}.{module}").opened(config)
 
 
 SENDERS: dict[str, SenderKind] = {

@@ -12,7 +12,7 @@ from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.runtime.rendezvous.meet import Meeting
-from railopt.runtime.senders.carrier import Carrier
+from railopt.runtime.senders.protocol import Carrier
 from railopt.runtime.senders.report import Report
 from railopt.runtime.verbs.rails import Options
 
@@ -28,7 +28,7 @@ class SenderConfig:
     room         the layout of the largest plan to come: how large buffers must be
     rails        of the plans
     run          names what all ranks must agree on
-    verify       fill payloads with a pattern and compare them; `checksums` also asks the senders
+    verify       fill payloads with a pattern and compare them byte for byte
     stage        carry out the plan's copies inside nodes too
     launch       who the other ranks are, and `meeting` where they meet
     devices      this node's, in rail order (default: those with an active port, in PCI order)
@@ -42,7 +42,6 @@ class SenderConfig:
     rails: int
     run: str = ""
     verify: bool = True
-    checksums: bool = True
     stage: bool = False
     launch: Launch = field(default_factory=lambda: Launch("none", 0, 1))
     meeting: Meeting = field(default_factory=Meeting)

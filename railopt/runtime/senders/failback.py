@@ -7,7 +7,8 @@ link in that round ("admit", "admitted"), and waits for the answer. So both ends
 same round, and a run never sees a link come back in its middle.
 
 The old queue pair is destroyed at both ends before the first probe, so none of its bytes is in
-flight. All state is under the rounds's lock; a thread of its own opens, polls and closes trials.
+flight. All state is under the lock of the rounds; a thread of its own opens, polls and closes
+trials.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from railopt.base.errors import BackendError
-from railopt.runtime.rendezvous.wire import PeerLost
-from railopt.runtime.senders.report import Readmission, whole_count
+from railopt.runtime.rendezvous.wire import PeerLost, read_number
+from railopt.runtime.senders.report import Readmission
 from railopt.runtime.senders.rounds import Rounds
 from railopt.runtime.verbs.engine import Link
-from railopt.runtime.verbs.rails import Options
 from railopt.runtime.verbs.trial import Trial, TrialCard
 
 POLL_S = 0.002
@@ -59,10 +59,10 @@ class Absent:
 
 
 class Failback:
-    """Probes the dead links of an rounds and admits them again."""
+    """Probes the dead links of rounds and admits them again."""
 
-    def __init__(self, rounds: Rounds, options: Options) -> None:
-        self.rounds, self._options = rounds, options
+    def __init__(self, rounds: Rounds) -> None:
+        self.rounds, self._options = rounds, rounds.wiring.options
         self._absent: dict[Place, Absent] = {}
         self._returned: dict[Place, tuple[float, int]] = {}  # when, and flaps until then
         self._changed = threading.Condition(rounds.lock)
@@ -72,11 +72,11 @@ class Failback:
     # -- what a run asks
 
     def died(self, link: Link) -> None:
-        """A link in force, or one that both ends have agreed to admit, is dead."""
+        """A link in use, or one that both ends have agreed to admit, is dead."""
         place = link.peer, link.lane
         pending = self._absent.get(place)
         if pending is not None and pending.renewed is link:
-            return  # `admit` brings it into force, dead
+            return  # `admit` puts it in use, dead
         now, damping = time.monotonic(), self._options.damping
         back, flaps = self._returned.get(place, (-1e9, -1))
         flaps = flaps + 1 if now - back < damping.window_s else 0
@@ -111,7 +111,7 @@ class Failback:
                 self._changed.wait(0.05)
 
     def admit(self, round_: int) -> list[Readmission]:
-        """A round begins: bring the links into force that were agreed for it."""
+        """A round begins: put the links in use that were agreed for it."""
         now, found = time.monotonic(), []
         for place, absent in list(self._absent.items()):
             if absent.round != round_:
@@ -141,7 +141,7 @@ class Failback:
         """A peer's word on a link that may come back."""
         group = self.rounds.group
         if "admit" in body:
-            lane, round_ = body["admit"], whole_count(body["round"])
+            lane, round_ = body["admit"], read_number(body["round"])
             absent = self._absent.get((peer, lane))
             tested = absent is not None and absent.tested
             yes = tested and self.rounds.round < round_
@@ -156,12 +156,12 @@ class Failback:
         place = peer, body[words[0]]
         absent = self._absent.get(place)
         if "admitted" in body:
-            self._admitted(place, absent, whole_count(body["round"]), body["yes"] is True)
+            self._admitted(place, absent, read_number(body["round"]), body["yes"] is True)
             if absent is not None and absent.round is None and body["stands"] is not True:
                 self._fail(absent)  # the other end gave the trial up before this end's message came
         elif "probe" in body:
             self._called(place, absent, body)
-        elif absent is not None and whole_count(body["try"]) == absent.probes and absent.trial:
+        elif absent is not None and read_number(body["try"]) == absent.probes and absent.trial:
             if "answer" in body and absent.there is None:
                 self._answered(absent, body["card"])
             elif "tested" in body:
@@ -180,11 +180,11 @@ class Failback:
     def _called(self, place: Place, absent: Absent | None, body: dict[str, Any]) -> None:
         """The peer probes a link: the thread answers."""
         if absent is None or absent.round is not None or absent.link.confirmed is None:
-            word = {"answer": place[1], "try": whole_count(body["try"]), "card": None}
+            word = {"answer": place[1], "try": read_number(body["try"]), "card": None}
             self.rounds.group.send(place[0], word)
             return
         self._end(absent)
-        absent.probes, absent.there = whole_count(body["try"]), TrialCard.from_list(body["card"])
+        absent.probes, absent.there = read_number(body["try"]), TrialCard.from_list(body["card"])
 
     def _answered(self, absent: Absent, card: Any) -> None:
         if card is None:

@@ -14,14 +14,14 @@ import numpy as np
 
 from railopt.base.errors import printable
 from railopt.runtime.payload.layout import write_list
+from railopt.runtime.rendezvous.wire import read_number
 from railopt.runtime.senders.failback import Failback
 from railopt.runtime.senders.replan import replan
-from railopt.runtime.senders.report import LinkFault, Readmission, whole_count
+from railopt.runtime.senders.report import LinkFault
 from railopt.runtime.senders.rounds import READY, SIZES, Rounds
 from railopt.runtime.verbs.engine import Link, LinkJob
 from railopt.runtime.verbs.lib import VerbsError
 from railopt.runtime.verbs.objects import Device
-from railopt.runtime.verbs.work import Writes
 
 
 class Moved(NamedTuple):
@@ -48,10 +48,6 @@ class Failover:
         """Faults since the last run, handed over."""
         faults, self._between = self._between, []
         return faults
-
-    def admit(self, round_: int) -> list[Readmission]:
-        """Links that come back in a round."""
-        return self.failback.admit(round_)
 
     def resume(self) -> None:
         """A round begins: what arrived too early, and what dead links still hold."""
@@ -116,7 +112,8 @@ class Failover:
         work = write_list(run.plan, run.layout, rows, rails, rounds.wiring.max_message)
         given = rounds.queue(work, again=True)
         if not given:  # all writes were acknowledged, only the immediate was not
-            rounds.engine.give(living[0], LinkJob(_NO_WRITES, np.zeros(0, np.int64), run.done))
+            job = LinkJob(rounds.wiring.writes(work), work.chunk, run.done)
+            rounds.engine.give(living[0], job)
             given = {living[0].lane: 1}
         run.moved(link, rows, rails)
         rounds.group.send(
@@ -131,8 +128,8 @@ class Failover:
         )
 
     def _confirm(self, link: Link) -> None:
-        """Jobs whose end was acknowledged, but not seen: the peer's queue pair took their
-        completions along. Their bytes are there: nothing comes instead.
+        """Jobs whose end was acknowledged, but not seen: the peer's queue pair lost their
+        completions. Their bytes have arrived, so nothing is sent again.
         """
         done = link.sent - len(link.unfinished)
         if link.confirmed is not None and link.confirmed < done:
@@ -145,10 +142,10 @@ class Failover:
         """A peer's word on a link that died, or on one that may come back."""
         if "down" in body:
             link = self._link(peer, body["down"])
-            self._down(link, whole_count(body["seen"]), printable(body["cause"]))
+            self._down(link, read_number(body["seen"]), printable(body["cause"]))
         elif "moved" in body:
-            to = [(self._link(peer, int(n)), whole_count(k)) for n, k in body["to"].items()]
-            self._moved(Moved(peer, whole_count(body["round"]), whole_count(body["jobs"]), to))
+            to = [(self._link(peer, int(n)), read_number(k)) for n, k in body["to"].items()]
+            self._moved(Moved(peer, read_number(body["round"]), read_number(body["jobs"]), to))
         else:
             self.failback.on_message(peer, body)
             return False
@@ -156,7 +153,7 @@ class Failover:
 
     def _link(self, peer: int, lane: int) -> Link:
         """The link that a message of the peer is about: what both ends have agreed to admit, or
-        what is in force.
+        what is in use.
         """
         pending = self.failback.pending(peer, lane)
         return pending or self.rounds.wiring.by_place[peer, lane]
@@ -186,7 +183,3 @@ def _events(device: Device) -> list[str]:
         return device.events()
     except Exception as error:
         return [f"its events can't be read ({printable(error, 80)})"]
-
-
-_WIDE, _NARROW = np.zeros(0, np.uint64), np.zeros(0, np.uint32)
-_NO_WRITES = Writes(_WIDE, _WIDE, _NARROW, _NARROW, _NARROW)

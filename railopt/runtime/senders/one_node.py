@@ -31,12 +31,11 @@ from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.policies.planner import NODE_POLICIES, Planner, planned_by
 from railopt.runtime.payload.layout import Layout
-from railopt.runtime.payload.memory import refuse_overlap
-from railopt.runtime.rendezvous.wire import MAX_FRAME
+from railopt.runtime.payload.memory import refuse_overlap, require_room
+from railopt.runtime.rendezvous.wire import MAX_FRAME, read_list, read_number, understood
 from railopt.runtime.senders.rounds import SIZES
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.senders.verbs_run import VerbsRun
-from railopt.runtime.verbs.card import read_list, read_number
 from railopt.runtime.verbs.objects import Mr
 from railopt.runtime.verbs.work import Parcel
 
@@ -95,9 +94,8 @@ class RowSender:
                 return sender.run(self._gathered(row))
             plan = planned_by(self._planner, row)
             layout = Layout.packed(plan.chunks, per_gpu=len(sender.send) > 1)
-            needed, there = layout.send_bytes[sender.group.rank], [m.length for m in sender.send]
-            if (needed > there).any():
-                raise InputError(f"send buffers of {there} bytes, the row needs {needed.tolist()}")
+            there = [memory.length for memory in sender.send]
+            require_room("send", there, layout.send_bytes[sender.group.rank], "the row")
             self._sizes.decide(plan)
             return sender.begin(plan, layout, self._digest, self._sizes)
         except BaseException as error:
@@ -154,16 +152,11 @@ class Sizes:
 
     def meet(self, rank: int, card: Any) -> None:
         """Take a peer's card."""
-        try:
+        with understood(self._sender.group.names[rank], "an address"):
             keys = [read_number(key, 32) for key in read_list(card["rkeys"])]
             self._peers[rank] = read_number(card["address"], 64), keys
             if len(keys) != len(self._regions):
                 raise ValueError("not one key per rail")
-        except (KeyError, TypeError, ValueError) as error:
-            raise BackendError(
-                f"{self._sender.group.names[rank]} sent no address that this railopt understands "
-                f"({error}): run the same version on all nodes"
-            ) from error
 
     def decide(self, plan: Plan) -> None:
         """Write down what this node sends to each."""
@@ -188,9 +181,7 @@ class Sizes:
             received[:, rails:].reshape(nodes, gpus, gpus).transpose(2, 0, 1)
         )  # there, node, here
         ends = np.cumsum(sizes.reshape(len(recv), -1), axis=1)
-        needed, there = ends[:, -1].tolist(), [memory.length for memory in recv]
-        if any(n > have for n, have in zip(needed, there, strict=True)):
-            raise InputError(f"recv buffers of {there} bytes, what arrives needs {needed}")
+        require_room("recv", [memory.length for memory in recv], ends[:, -1], "what arrives")
         starts = ends.reshape(sizes.shape) - sizes
         self._place[:] = starts.transpose(1, 2, 0).reshape(nodes, -1)
         sources, on = received[:, :rails].nonzero()

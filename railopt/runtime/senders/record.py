@@ -11,10 +11,11 @@ import numpy as np
 
 from railopt.base.errors import InputError
 from railopt.model.plan import Plan
-from railopt.runtime.payload.layout import MAX_MESSAGE, Layout, rows_of, stages, write_list
-from railopt.runtime.senders.carrier import Carrier
+from railopt.runtime.payload.layout import Layout, rows_of, stages, write_list
 from railopt.runtime.senders.config import SenderConfig, require_ranks
+from railopt.runtime.senders.protocol import Carrier
 from railopt.runtime.senders.report import Report, rail_reports
+from railopt.runtime.verbs.rails import Options
 
 COLUMNS = (
     "sender",
@@ -36,8 +37,8 @@ class Record:
     """Writes tab-separated rows, one a work request, in the order in which each queue pair would
     get them.
 
-    `nodes` are those whose requests are wanted (all by default), `batch` and `max_message` as of
-    the verbs sender.
+    `nodes` are those whose requests are wanted (all by default), `options` those of the verbs
+    sender, of which `batch` and `max_message` act.
     """
 
     name = "record"
@@ -47,10 +48,9 @@ class Record:
         out: TextIO,
         *,
         nodes: Sequence[int] | None = None,
-        batch: int = 64,
-        max_message: int = MAX_MESSAGE,
+        options: Options | None = None,
     ) -> None:
-        self._out, self._nodes, self._batch, self._max_message = out, nodes, batch, max_message
+        self._out, self._nodes, self._options = out, nodes, options or Options()
         self._round = 0
         out.write("\t".join(COLUMNS) + "\n")
 
@@ -68,22 +68,15 @@ class Record:
                 self._out.writelines(
                     "\t".join(row) + "\n" for row in self._rows(plan, layout, node, stage)
                 )
-        size = plan.chunks.size[sent]
-        return RecordRun(
-            Report(
-                self.name,
-                plan.policy,
-                int(size.sum()),
-                len(sent),
-                0.0,
-                rail_reports(plan, lambda n: "record", sent),
-            )
-        )
+        size, devices = plan.chunks.size[sent], ["record"] * plan.fabric.rails
+        rails = rail_reports(devices, plan.rail[sent], size)
+        return RecordRun(Report(self.name, plan.policy, int(size.sum()), len(sent), 0.0, rails))
 
     def _rows(
         self, plan: Plan, layout: Layout, node: int, stage: int | None
     ) -> Iterator[tuple[str, ...]]:
-        work = write_list(plan, layout, rows_of(plan, node, stage), max_message=self._max_message)
+        batch, largest = self._options.batch, self._options.max_message
+        work = write_list(plan, layout, rows_of(plan, node, stage), max_message=largest)
         for link, (peer, rail) in enumerate(
             zip(work.peer.tolist(), work.rail.tolist(), strict=True)
         ):
@@ -97,10 +90,10 @@ class Record:
                 strict=True,
             )
             for index, (chunk, local, remote, length) in enumerate(columns):
-                signaled = (index + 1) % self._batch == 0 or index + 1 == stop - start
+                signaled = (index + 1) % batch == 0 or index + 1 == stop - start
                 yield (
                     *head,
-                    str(index // self._batch),
+                    str(index // batch),
                     "RDMA_WRITE",
                     str(int(signaled)),
                     str(chunk),
@@ -129,15 +122,10 @@ class RecordRun:
 @contextmanager
 def opened(config: SenderConfig) -> Iterator[Carrier]:
     """Writes to `config.out`: this rank's requests, or all nodes' without other ranks."""
-    launch, options = config.launch, config.options
+    launch = config.launch
     if config.out is None:
         raise InputError("the record sender needs a file to write to")
     if launch.size > 1:
         require_ranks(config)
-    sender = Record(
-        config.out,
-        nodes=None if launch.size == 1 else [launch.rank],
-        batch=options.batch,
-        max_message=options.max_message,
-    )
-    yield Carrier(sender, config.seen)
+    nodes = None if launch.size == 1 else [launch.rank]
+    yield Carrier(Record(config.out, nodes=nodes, options=config.options), config.seen)

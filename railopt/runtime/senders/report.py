@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields, replace
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy as np
 
-from railopt.base.arrays import Ints
-from railopt.base.errors import BackendError, printable
+from railopt.base.arrays import Array, Ints, groups
+from railopt.base.errors import printable
 from railopt.model.plan import Plan
+from railopt.runtime.rendezvous.wire import read_list, read_number, understood
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class LinkFault:
     def __str__(self) -> str:
         return (
             f"rail {self.rail} between node {self.node} and node {self.peer} died after "
-            f"{self.after_s:.3f} s "
-            f"({self.cause}); {self.moved} chunks planned again on the living rails"
+            f"{self.after_s:.3f} s ({self.cause}); {self.moved} chunks planned again on the living "
+            f"rails"
         )
 
 
@@ -146,62 +147,35 @@ class Report:
     @classmethod
     def from_dict(cls, data: Any) -> Report:
         """The way back from what a rank sent; anything else is a BackendError."""
-        try:
-            if set(data) != set(cls.__dataclass_fields__) - {"failed"}:
-                raise ValueError("other keys than a report's")
-            return cls(
-                _text(data["sender"]),
-                _text(data["policy"]),
-                whole_count(data["bytes"]),
-                whole_count(data["chunks"]),
-                _seconds(data["seconds"]),
-                _records(RailReport, data["rails"]),
-                None if data["wrong"] is None else whole_count(data["wrong"]),
-                _records(LinkFault, data["faults"]),
-                _records(Readmission, data["readmissions"]),
-                _records(LinkReport, [_row(LinkReport, row) for row in data["links"]]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise BackendError(
-                f"a rank sent a report that this railopt does not understand "
-                f"({printable(error, 80)}): run the same version on all nodes"
-            ) from error
+        with understood("a rank", "a report"):
+            return _record(cls, data)
 
 
 _T = TypeVar("_T")
 
 
-def _row(cls: type[Any], row: Any) -> dict[str, Any]:
-    if not isinstance(row, list):
-        raise TypeError("expected one list per link")
-    return dict(zip((f.name for f in fields(cls)), row, strict=True))
+def _record(cls: type[_T], row: Any) -> _T:
+    """A dataclass from a dict of its fields, read by their types."""
+    kinds = {f.name: str(f.type) for f in fields(cls) if f.name != "failed"}  # type: ignore[arg-type]
+    if not isinstance(row, dict) or set(row) != set(kinds):
+        raise ValueError("other keys than a record's")
+    return cls(**{name: _READERS[kind](row[name]) for name, kind in kinds.items()})
 
 
 def _records(cls: type[_T], rows: Any) -> tuple[_T, ...]:
-    """Records of a dataclass, whose fields are texts, counts, seconds and flags, from dicts."""
-    if not isinstance(rows, list):
-        raise TypeError("expected a list")
-    kinds = {f.name: _READERS[str(f.type)] for f in fields(cls)}  # type: ignore[arg-type]
-    return tuple(cls(**_checked(kinds, row)) for row in rows)
+    return tuple(_record(cls, row) for row in read_list(rows))
 
 
-def _checked(kinds: Mapping[str, Callable[[Any], Any]], row: Any) -> dict[str, Any]:
-    if not isinstance(row, dict) or set(row) != set(kinds):
-        raise ValueError("other keys than a record's")
-    return {name: read(row[name]) for name, read in kinds.items()}
+def _links(rows: Any) -> tuple[LinkReport, ...]:
+    names = [f.name for f in fields(LinkReport)]
+    named = [dict(zip(names, read_list(row), strict=True)) for row in read_list(rows)]
+    return _records(LinkReport, named)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("expected a text")
     return printable(value)
-
-
-def whole_count(value: Any) -> int:
-    """Of a peer's message: a whole number from 0."""
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError("expected a count")
-    return value
 
 
 def _seconds(value: Any) -> float:
@@ -218,32 +192,48 @@ def _flag(value: Any) -> bool:
 
 _READERS: dict[str, Callable[[Any], Any]] = {
     "str": _text,
-    "int": whole_count,
+    "int": read_number,
+    "int | None": lambda value: None if value is None else read_number(value),
     "float": _seconds,
     "bool": _flag,
+    "tuple[LinkReport, ...]": _links,
+    "tuple[RailReport, ...]": lambda rows: _records(RailReport, rows),
+    "tuple[LinkFault, ...]": lambda rows: _records(LinkFault, rows),
+    "tuple[Readmission, ...]": lambda rows: _records(Readmission, rows),
 }
 
 
 def rail_reports(
-    plan: Plan, device: Callable[[int], str], rows: Ints | None = None
+    devices: Sequence[str], rail: Array, size: Ints, dead: Container[int] = ()
 ) -> tuple[RailReport, ...]:
-    """Bytes and chunks per rail as planned, of all chunks or of `rows`."""
-    rail, size = (
-        (plan.rail, plan.chunks.size) if rows is None else (plan.rail[rows], plan.chunks.size[rows])
-    )
+    """Bytes and chunks per rail, of chunks with this rail and size [C]."""
     return tuple(
-        RailReport(n, device(n), int(size[rail == n].sum()), int((rail == n).sum()))
-        for n in range(plan.fabric.rails)
+        RailReport(n, device, int(size[rail == n].sum()), int((rail == n).sum()), n not in dead)
+        for n, device in enumerate(devices)
     )
 
 
 Place = tuple[int, int, int]
 
 
+def link_loads(plan: Plan, rows: Ints, rail: Array) -> dict[Place, tuple[int, int]]:
+    """(node, peer, rail) -> bytes and chunks, of the chunks `rows` [R] on rails [R]."""
+    chunks, rails = plan.chunks, plan.fabric.rails
+    pair = chunks.src[rows].astype(np.int64) * chunks.nodes + chunks.dst[rows]
+    link = pair * rails + rail
+    order, bounds = groups(link)
+    places, total = link[order[bounds[:-1]]], np.add.reduceat(chunks.size[rows[order]], bounds[:-1])
+    loads = zip(total.tolist(), np.diff(bounds).tolist(), strict=True)
+    return {
+        (*divmod(place // rails, chunks.nodes), place % rails): load
+        for place, load in zip(places.tolist(), loads, strict=True)
+    }
+
+
 def link_reports(
     plan: Plan,
     rows: Ints,
-    rail: Ints,
+    rail: Array,
     times: Mapping[Place, tuple[float, float]],
     events: tuple[Sequence[LinkFault], Sequence[Readmission]] = ((), ()),
     dead: Iterable[Place] = (),
@@ -253,30 +243,15 @@ def link_reports(
     rows, rail  chunks that went, and the rail that each took, int64 [R]
     times       (node, peer, rail) -> first post and last completion, seconds since the run began
     """
-    chunks, rails = plan.chunks, plan.fabric.rails
-    pair = chunks.src[rows].astype(np.int64) * chunks.nodes + chunks.dst[rows]
-    places, link = np.unique(pair * rails + rail, return_inverse=True)
-    count = np.bincount(link, minlength=len(places))
-    total = np.zeros(len(places), np.int64)
-    np.add.at(total, link, chunks.size[rows])
-    carried = {
-        (*divmod(place // rails, chunks.nodes), place % rails): load
-        for place, *load in zip(places.tolist(), total.tolist(), count.tolist(), strict=True)
-    }
+    carried, gone = link_loads(plan, rows, rail), set(dead)
     faults, readmissions = (_by_place(found) for found in events)
     found = []
-    gone = set(dead)
     for place in sorted({*carried, *faults, *readmissions, *gone}):
-        load, moved = carried.get(place, [0, 0]), [f.moved for f in faults.get(place, ())]
-        node, peer, rail_of = place
-        first, last = times.get(place, (0.0, 0.0))
-        link = LinkReport(node, peer, rail_of, load[0], load[1], first, last)
-        link = replace(link, alive=place not in gone)
-        back = len(readmissions.get(place, ()))
-        replans = sum(number > 0 for number in moved)
-        found.append(
-            replace(link, retries=sum(moved), faults=len(moved), replans=replans, readmissions=back)
-        )
+        moved = [fault.moved for fault in faults.get(place, ())]
+        load, seconds = carried.get(place, (0, 0)), times.get(place, (0.0, 0.0))
+        replans, back = sum(number > 0 for number in moved), len(readmissions.get(place, ()))
+        counts = sum(moved), len(moved), replans, back
+        found.append(LinkReport(*place, *load, *seconds, *counts, alive=place not in gone))
     return tuple(found)
 
 

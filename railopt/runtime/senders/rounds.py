@@ -13,25 +13,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from railopt.base.arrays import Ints
-from railopt.base.errors import BackendError, InputError, printable
+from railopt.base.errors import BackendError, InputError
 from railopt.model.plan import Plan
-from railopt.runtime.payload.layout import Layout, WriteList, rows_of, write_list
+from railopt.runtime.payload.layout import WriteList, rows_of, write_list
 from railopt.runtime.rendezvous.group import Group
-from railopt.runtime.rendezvous.wire import PeerLost
-from railopt.runtime.senders.report import LinkFault, Readmission
+from railopt.runtime.rendezvous.wire import PeerLost, understood
 from railopt.runtime.verbs.engine import PROTECTION, Engine, Link, LinkJob, describe
 from railopt.runtime.verbs.wiring import Wiring
 from railopt.runtime.verbs.work import Writes
 
 if TYPE_CHECKING:
     from railopt.runtime.senders.failover import Failover
-    from railopt.runtime.senders.one_node import Sizes
+    from railopt.runtime.senders.verbs_run import VerbsRun
 
 READY, DONE, SIZES = 0, 1, 2
 ROUNDS = 1 << 14
@@ -51,43 +49,6 @@ def full_round(value: int, near: int) -> int:
     return near + ((value >> 16) - near + ROUNDS // 2) % ROUNDS - ROUNDS // 2
 
 
-@dataclass
-class Transfer:
-    """A run as its rounds see it: a plan, where its chunks lie, and what became of them.
-
-    rail     int64 [C]: the rail that each chunk takes, as planned or as planned again
-    digest   of what all ranks must agree on
-    alone    where each node plans alone: what the ranks tell each other before bytes move
-    done     the immediate that ends a job of the present round
-    awaits   SIZES or READY while peers still have to say it, else None; and `lacking`, which peers
-    """
-
-    plan: Plan
-    layout: Layout
-    begun: float
-    rail: Ints
-    digest: str
-    alone: Sizes | None = None
-    faults: list[LinkFault] = field(default_factory=list)
-    readmissions: list[Readmission] = field(default_factory=list)
-    done: int = 0
-    awaits: int | None = None
-    lacking: set[int] = field(default_factory=set)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the run began."""
-        return time.perf_counter() - self.begun
-
-    def moved(self, link: Link, rows: Ints, rails: Ints) -> None:
-        """Chunks that go over other links than planned, because `link` is dead."""
-        self.rail[rows] = rails
-        for i, fault in reversed(list(enumerate(self.faults))):
-            if (fault.peer, fault.rail) == (link.peer, link.rail):
-                self.faults[i] = replace(fault, moved=fault.moved + len(rows))
-                return
-
-
 def in_turn(writes: Writes, rows: Ints, count: int) -> list[tuple[Writes, Ints]]:
     """A link's writes and their chunks, divided between so many queue pairs: chunk after chunk in
     turn, all writes of a chunk together; as many parts as there are chunks, at most.
@@ -104,16 +65,18 @@ class Rounds:
 
     owed     peer -> its jobs that died with a link and were not announced again yet
     activity counts what came over the rendezvous: a run looks again when it changed
+    failover mends them; it enters itself here
     """
+
+    failover: Failover
 
     def __init__(self, group: Group, wiring: Wiring) -> None:
         self.group, self.wiring = group, wiring
         self.engine = Engine([rail.cq for rail in wiring.rails], self)
         self.engine.links = wiring.links
-        self.failover: Failover | None = None
         self.lock = threading.RLock()
         self.round, self.activity, self.closed = 0, 0, False
-        self.running: Transfer | None = None
+        self.running: VerbsRun | None = None
         self.owed = dict.fromkeys(wiring.peers, 0)
         self.failure: BackendError | None = None  # how the run failed, unless better news comes
         self._failed_at = 0.0
@@ -126,33 +89,30 @@ class Rounds:
 
     # -- a round
 
-    def begin(self, transfer: Transfer, stage: int | None) -> None:
+    def begin(self, run: VerbsRun, stage: int | None) -> None:
         """Start the round of one stage: tell the peers that our memory is ready, queue our jobs,
         know what to expect; or, where each node plans alone, tell them what comes.
         """
-        assert self.failover is not None
-        self.running, self.round = transfer, self.round + 1
-        transfer.done = immediate(DONE, self.round, transfer.digest)
-        transfer.readmissions += self.failover.admit(self.round)
+        self.running, self.round = run, self.round + 1
+        run.done = immediate(DONE, self.round, run.digest)
+        run.readmissions += self.failover.failback.admit(self.round)
         self._said.clear()
         self._unfinished = None
         for link in self.wiring.by_place.values():
             link.open = False
-        if transfer.alone is not None:
+        if run.alone is not None:
             self._await(SIZES, self.wiring.peers)
             for peer in self.wiring.peers:
                 self.tell(peer, SIZES)
             self._advance()
             return
-        for peer in self._expect(transfer.plan, stage):
+        for peer in self._expect(run.plan, stage):
             self.tell(peer, READY)
-        self._queue_planned(transfer, stage)
+        self._queue_planned(run, stage)
 
-    def _queue_planned(self, transfer: Transfer, stage: int | None) -> None:
-        assert self.failover is not None
-        plan, most = transfer.plan, self.wiring.max_message
-        rows = rows_of(plan, self.group.rank, stage)
-        self.queue(write_list(plan, transfer.layout, rows, max_message=most))
+    def _queue_planned(self, run: VerbsRun, stage: int | None) -> None:
+        rows, most = rows_of(run.plan, self.group.rank, stage), self.wiring.max_message
+        self.queue(write_list(run.plan, run.layout, rows, max_message=most))
         for peer in self.wiring.peers:
             self._open(peer)
         self.failover.resume()
@@ -301,7 +261,6 @@ class Rounds:
 
     def on_fault(self, link: Link, status: int, error: int) -> None:
         """A bad completion: a wrong request ends the run, anything else ends the link."""
-        assert self.failover is not None
         cause = describe(status, error)
         if status not in PROTECTION:
             self.failover.fail(link, cause)
@@ -352,18 +311,10 @@ class Rounds:
 
     def on_message(self, peer: int, body: dict[str, Any]) -> None:
         """In the reader's thread: a peer's word on a link that died or may come back."""
-        assert self.failover is not None
         try:
-            with self.lock:
+            with understood(self.group.names[peer], "a message"), self.lock:
                 if not self.closed:
                     self.activity += self.failover.on_message(peer, body)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            self.broken(
-                BackendError(
-                    f"{self.group.names[peer]} sent a message that this railopt does not "
-                    f"understand ({printable(error, 80)}): run the same version on all nodes"
-                )
-            )
         except BaseException as error:  # raised where the run is waited for
             self.broken(error)
 
@@ -389,7 +340,6 @@ class Rounds:
         """While nothing happens, ask after the queue pairs to the peers that are waited for, less
         and less often: a queue pair that is gone reports no completion.
         """
-        assert self.failover is not None
         now = time.monotonic()
         if not self._idle_since:
             self._idle_since, self._look_s = now, LOOK_S

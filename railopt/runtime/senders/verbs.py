@@ -7,21 +7,17 @@ mends them, failback.py brings dead links back; the engine posts and polls.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
 
 from railopt.base.errors import InputError
 from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import Layout
-from railopt.runtime.payload.memory import memory_of, refuse_overlap
+from railopt.runtime.payload.memory import memory_of, refuse_overlap, require_room
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.senders.failback import Failback
 from railopt.runtime.senders.failover import Failover
-from railopt.runtime.senders.rounds import Rounds, Transfer
+from railopt.runtime.senders.rounds import Rounds
 from railopt.runtime.senders.verbs_run import VerbsRun
 from railopt.runtime.verbs.lib import Library
 from railopt.runtime.verbs.rails import Options
@@ -52,18 +48,17 @@ class Verbs:
         options: Options | None = None,
         lib: Library | None = None,
     ) -> None:
-        self.group, self.options = group, options or Options()
+        self.group = group
         self.send = [memory_of(b, writable=False) for b in _buffers(send)]
         self.recv = [memory_of(b, writable=True) for b in _buffers(recv)]
-        self.wiring = Wiring(group, rails, self.send, self.recv, self.options, lib)
+        self.wiring = Wiring(group, rails, self.send, self.recv, options or Options(), lib)
         self.rounds = Rounds(group, self.wiring)
-        self._failback = Failback(self.rounds, self.options)
+        self._failback = Failback(self.rounds)
         self._failover = Failover(self.rounds, self._failback)
         group.listen(self.rounds.on_message)
 
     def run(self, plan: Plan, layout: Layout | None = None) -> VerbsRun:
         """Start a run; `layout` says where the chunks lie (default: packed, see Layout.packed)."""
-        self._check_idle()
         if layout is None:  # which uses all of the buffers
             refuse_overlap(self.send, self.recv)
             layout = Layout.packed(plan.chunks, per_gpu=len(self.send) > 1)
@@ -73,24 +68,12 @@ class Verbs:
     def begin(
         self, plan: Plan, layout: Layout, digest: str, alone: Sizes | None = None
     ) -> VerbsRun:
-        """Start a run of chunks that fit; see `Transfer`."""
-        self._check_idle()
-        self._failback.propose()
-        with self.rounds.lock:
-            transfer = Transfer(
-                plan,
-                layout,
-                time.perf_counter(),
-                plan.rail.astype(np.int64),
-                digest,
-                alone,
-                self._failover.between_runs(),
-            )
-            return VerbsRun(self.rounds, transfer, self.options.stall_s)
-
-    def _check_idle(self) -> None:
+        """Start a run of chunks that fit; see `VerbsRun`."""
         if self.rounds.running is not None:
             raise InputError("the last run is not done: wait for it before the next one")
+        self._failback.propose()
+        with self.rounds.lock:
+            return VerbsRun(self.rounds, plan, layout, digest, alone, self._failover.between_runs())
 
     def check(self, plan: Plan, layout: Layout) -> None:
         """Refuse a plan that does not fit this world, these rails or these buffers."""
@@ -104,21 +87,10 @@ class Verbs:
                 f"the plan is for {plan.fabric.rails} rails, this node has {len(rails)} "
                 f"({', '.join(r.device.name for r in rails)})"
             )
-        mine = [
-            ("send", layout.send_bytes[group.rank], [m.length for m in self.send]),
-            ("recv", layout.recv_bytes[group.rank], [m.length for m in self.recv]),
-        ]
-        mine += [
-            (f"{group.names[k]}'s recv", layout.recv_bytes[k], p.length)
-            for k, p in self.wiring.peers.items()
-        ]
-        for what, needed, there in mine:
-            if len(needed) != len(there) or any(
-                n > have for n, have in zip(needed.tolist(), there, strict=True)
-            ):
-                raise InputError(
-                    f"{what} buffers of {there} bytes, the plan needs {needed.tolist()}"
-                )
+        require_room("send", [m.length for m in self.send], layout.send_bytes[group.rank])
+        require_room("recv", [m.length for m in self.recv], layout.recv_bytes[group.rank])
+        for peer, lengths in self.wiring.peers.items():
+            require_room(f"{group.names[peer]}'s recv", lengths, layout.recv_bytes[peer])
 
     def close(self) -> None:
         """Retire and release everything that was opened; memory last."""
@@ -131,12 +103,7 @@ class Verbs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self.group.abort(error)
         self.close()

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from railopt.base.errors import BackendError
 from railopt.model.plan import Plan
 from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.payload.staging import Staging
 from railopt.runtime.rendezvous.meet import meet
-from railopt.runtime.senders.carrier import Carrier
 from railopt.runtime.senders.config import SenderConfig, require_ranks
+from railopt.runtime.senders.protocol import Carrier
 from railopt.runtime.senders.report import Report
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.devices import list_devices, rail_map
@@ -99,9 +98,7 @@ class VerbsCarrier(Carrier):
         return self._layout
 
     def _wrong(self, plan: Plan, layout: Layout) -> int:
-        """Chunks of this node with wrong bytes, and pairs whose checksum the sender does not
-        confirm.
-        """
+        """How many chunks of this node have wrong bytes."""
         sender, group = self._verbs, self._verbs.group
         wrong = verify.wrong(plan, layout, group.rank, sender.recv, self._round)
         for chunk in wrong[:SHOWN].tolist():
@@ -109,19 +106,7 @@ class VerbsCarrier(Carrier):
                 f"chunk {chunk} from {group.names[plan.chunks.src[chunk]]} on rail "
                 f"{plan.rail[chunk]} is wrong"
             )
-        if not self._config.checksums:
-            return len(wrong)
-        sent = group.allgather(
-            verify.checksums(plan, layout, group.rank, "send", sender.send).tolist()
-        )
-        if not all(isinstance(sums, list) and len(sums) == group.size for sums in sent):
-            raise BackendError("a rank sent no checksum a node: run the same version on all nodes")
-        received = verify.checksums(plan, layout, group.rank, "recv", sender.recv).tolist()
-        pairs = sum(
-            received[k] != sent[k][group.rank] for k in range(group.size) if k != group.rank
-        )
-        return max(len(wrong), pairs)
+        return len(wrong)
 
-    def gather(self, value: Any) -> list[Any]:
-        """Every rank's JSON value, by rank."""
+    def _gather(self, value: Any) -> list[Any]:
         return self._verbs.group.allgather(value)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from railopt.base.errors import BackendError
+from railopt.runtime.rendezvous.wire import read_list, read_number, understood
 from railopt.runtime.verbs.objects import Address
 
 _GID = re.compile(r"[0-9a-f]{32}\Z")
@@ -39,7 +39,7 @@ class Card:
     @classmethod
     def from_dict(cls, data: Any, whose: str) -> Card:
         """The way back from what a peer sent; `whose` names it where that is no card."""
-        try:
+        with understood(whose, "a card"):
             card = cls(
                 tuple(_text(name) for name in read_list(data["devices"], MAX_RAILS)),
                 tuple(read_address(port) for port in read_list(data["ports"], MAX_RAILS)),
@@ -55,11 +55,6 @@ class Card:
                 raise ValueError("lists of different lengths")
             if not buffers or any(len(keys) != buffers for keys in card.rkeys):
                 raise ValueError("not one key a buffer and rail")
-        except (KeyError, TypeError, ValueError) as error:
-            raise BackendError(
-                f"{whose} sent a card that this railopt does not understand ({error}): run the "
-                f"same version on all nodes"
-            ) from error
         return card
 
 
@@ -68,23 +63,9 @@ def address_list(port: Address) -> list[Any]:
     return [port.lid, port.gid.hex(), port.gid_index, port.ethernet, port.mtu]
 
 
-def read_list(value: Any, most: int = 1 << 16) -> list[Any]:
-    """A list of at most so many; ValueError if it is none."""
-    if not isinstance(value, list) or len(value) > most:
-        raise ValueError(f"expected a list of at most {most}")
-    return value
-
-
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.isprintable() or len(value) > 64:
         raise ValueError("expected a device's name")
-    return value
-
-
-def read_number(value: Any, bits: int) -> int:
-    """A whole number of at most so many bits; ValueError if it is none."""
-    if type(value) is not int or not 0 <= value < 1 << bits:
-        raise ValueError(f"expected a number of {bits} bits")
     return value
 
 

@@ -92,10 +92,8 @@ def list_devices(
     if not names:
         raise BackendError(
             "libibverbs is there but finds no RDMA device: load the NIC's kernel driver (mlx5_ib, "
-            "bnxt_re, "
-            "irdma, ...) and install its user part (apt-get install ibverbs-providers); to try "
-            "without a "
-            "NIC: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0"
+            "bnxt_re, irdma, ...) and install its user part (apt-get install ibverbs-providers); "
+            "to try without a NIC: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0"
         )
     return sorted(
         (describe(name, sysfs, gids) for name in names), key=lambda d: (d.pci == "-", d.pci, d.name)
@@ -190,7 +188,6 @@ def rail_map(
     if count is not None and len(chosen) != count:
         raise InputError(
             f"the plan has {count} rails, this node would use {len(chosen)} "
-            f"({', '.join(chosen) or 'none'}): "
-            "name the devices in rail order with --ib-dev"
+            f"({', '.join(chosen) or 'none'}): name the devices in rail order with --ib-dev"
         )
     return chosen

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from railopt.base.arrays import Ints
@@ -39,44 +38,11 @@ class LinkJob:
     `ordinal` counts the jobs ever given to the link: what the receiver has counted is done.
     """
 
-    __slots__ = ("acked", "done", "imm", "ordinal", "posted", "rows", "sealed", "writes")
+    __slots__ = ("acked", "imm", "ordinal", "posted", "rows", "writes")
 
     def __init__(self, writes: Writes, rows: Ints, imm: int) -> None:
         self.writes, self.rows, self.imm = writes, rows, imm
         self.posted = self.acked = self.ordinal = 0
-        self.sealed = self.done = False
-
-
-class Flight:
-    """Signalled requests not completed yet, oldest first: (job or None, writes or _IMM). A ring
-    that never allocates.
-    """
-
-    __slots__ = ("_counts", "_first", "_jobs", "_length")
-
-    def __init__(self, most: int) -> None:
-        self._jobs: list[LinkJob | None] = [None] * most
-        self._counts = [0] * most
-        self._first = self._length = 0
-
-    def push(self, job: LinkJob | None, count: int) -> None:
-        """Add the youngest."""
-        place = (self._first + self._length) % len(self._counts)
-        self._jobs[place], self._counts[place] = job, count
-        self._length += 1
-
-    def pop(self) -> tuple[LinkJob | None, int]:
-        """Take the oldest."""
-        place = self._first
-        job, self._jobs[place] = self._jobs[place], None
-        self._first = (place + 1) % len(self._counts)
-        self._length -= 1
-        return job, self._counts[place]
-
-    def clear(self) -> None:
-        """Forget all."""
-        while self._length:
-            self.pop()
 
 
 class Link:
@@ -85,6 +51,7 @@ class Link:
     lane     counts a peer's queue pairs over all rails; its rail unless that has several
     open     whether the peer is ready for this round
     jobs     not wholly posted yet
+    flight   signalled requests not completed yet, oldest first: (job or None, writes or _IMM)
     sent     jobs ever given to it; seen: immediates of the peer's jobs ever received on it
     expect   what `seen` must become in this round
     confirmed  after it died: how many of our jobs the peer had seen, or None while it has not said
@@ -111,7 +78,7 @@ class Link:
         self.receives = Receives(qp, RECV_DEPTH, work_id(KIND_RECV, index))
         self.lane, self.alive, self.open = rail, True, False
         self.jobs: list[LinkJob] = []
-        self.flight = Flight(self.writes.slots + IMM_SLOTS)
+        self.flight: list[tuple[LinkJob | None, int]] = []
         self.unfinished: list[LinkJob] = []
         self.lists = self.immediates = 0  # in flight
         self._list, self._immediate = 0, 0  # next slot
@@ -136,7 +103,7 @@ class Link:
         """Post what fits: errno or 0."""
         while self.jobs and self.open and self.alive:
             job = self.jobs[0]
-            if job.posted < len(job.writes):
+            if job.posted < len(job.writes.local):
                 if self.lists == self.writes.slots:
                     return 0
                 count, error = self.writes.post(self._list, job.writes, job.posted)
@@ -147,12 +114,11 @@ class Link:
                 self._list = (self._list + 1) % self.writes.slots
                 self.lists += 1
                 job.posted += count
-                self.flight.push(job, count)
+                self.flight.append((job, count))
             else:
                 if self.immediates == self.imms.slots:
                     return 0
                 self.jobs.pop(0)
-                job.sealed = True
                 error = self.signal(job.imm, job)
                 if error:
                     return error
@@ -166,16 +132,15 @@ class Link:
         if not error:
             self._immediate = (self._immediate + 1) % self.imms.slots
             self.immediates += 1
-            self.flight.push(job, _IMM)
+            self.flight.append((job, _IMM))
         return error
 
     def complete(self) -> None:
         """The oldest signalled request succeeded, and with it all before it."""
-        job, count = self.flight.pop()
+        job, count = self.flight.pop(0)
         if count == _IMM:
             self.immediates -= 1
             if job is not None:
-                job.done = True
                 self.last = time.perf_counter()
                 self.unfinished.remove(job)
         else:
@@ -191,7 +156,7 @@ class Watcher(Protocol):
         """The peer's immediate arrived."""
 
     def on_fault(self, link: Link, status: int, error: int) -> None:
-        """A completion with a bad status, or a post that failed with an errno; once a link."""
+        """A completion with a bad status, or a post that failed with an errno; once per link."""
 
 
 class Engine:
@@ -205,7 +170,6 @@ class Engine:
             (cq.wc["wr_id"], cq.wc["status"], cq.wc["imm_data"].view(">u4")) for cq in cqs
         ]
         self._faults: list[tuple[Link, int, int]] = []
-        self.on_immediate: Callable[[Link, int], None] = watcher.on_immediate
 
     def give(self, link: Link, job: LinkJob) -> None:
         """Add a job to a link."""
@@ -255,7 +219,7 @@ class Engine:
                 error = link.receives.replace()
                 if error:
                     self._faults.append((link, 0, error))
-                self.on_immediate(link, value)
+                self.watcher.on_immediate(link, value)
             else:
                 link.complete()
 

@@ -17,15 +17,11 @@ from railopt.runtime.verbs.structs import LAYOUTS
 
 INSTALL = (
     "install it and the NIC's driver, on Debian/Ubuntu: apt-get install libibverbs1 "
-    "ibverbs-providers "
-    "(NVIDIA NICs: or DOCA-OFED)"
+    "ibverbs-providers (NVIDIA NICs: or DOCA-OFED)"
 )
 _HINTS = {
     ("ibv_reg_mr", errno_names.ENOMEM): "raise the locked-memory limit: ulimit -l unlimited",
-    (
-        "ibv_reg_mr",
-        errno_names.EFAULT,
-    ): "the address range is not mapped memory of this process",
+    ("ibv_reg_mr", errno_names.EFAULT): "the addresses are not mapped memory of this process",
     ("ibv_open_device", errno_names.EPERM): "the user may not open /dev/infiniband/uverbs*",
 }
 
@@ -49,7 +45,6 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "ibv_modify_qp": (_I, (_P, _P, _I)),
     "ibv_query_qp": (_I, (_P, _P, _I, _P)),
     "ibv_destroy_qp": (_I, (_P,)),
-    "ibv_wc_status_str": (ctypes.c_char_p, (_I,)),
     "ibv_get_async_event": (_I, (_P, _P)),
     "ibv_ack_async_event": (None, (_P,)),
     "ibv_event_type_str": (ctypes.c_char_p, (_I,)),
@@ -60,10 +55,8 @@ class VerbsError(BackendError):
     """A verb failed: `verb` is its C name, `errno` what it left."""
 
     def __init__(self, verb: str, errno: int) -> None:
-        hint = _HINTS.get((verb, errno))
-        super().__init__(
-            f"{verb}: {os.strerror(errno)} (errno {errno})" + (f"; {hint}" if hint else "")
-        )
+        hint = f"; {_HINTS[verb, errno]}" if (verb, errno) in _HINTS else ""
+        super().__init__(f"{verb}: {os.strerror(errno)} (errno {errno}){hint}")
         self.verb, self.errno = verb, errno
 
 
@@ -77,7 +70,7 @@ class Library(Protocol):
 
 class SharedLibrary:
     """libibverbs itself; each function gets its types when it is first used, and errno is kept for
-    `check`.
+    `made` and `call`.
     """
 
     def __init__(self, path: str = "libibverbs.so.1") -> None:
@@ -101,16 +94,17 @@ def libibverbs() -> Library:
     return SharedLibrary()
 
 
-def check_pointer(value: int | None, verb: str) -> int:
-    """A verb that returns NULL failed, its reason is in errno."""
-    if not value:
+def made(lib: Library, verb: str, *arguments: Any) -> int:
+    """The pointer that a verb returns; if that is NULL, errno has the reason."""
+    pointer: int | None = getattr(lib, verb)(*arguments)
+    if not pointer:
         raise VerbsError(verb, ctypes.get_errno())
-    return value
+    return pointer
 
 
-def check_zero(value: int, verb: str) -> None:
-    """A verb that returns non-zero failed: that is the errno (or -1 with errno set)."""
-    if value:
+def call(lib: Library, verb: str, *arguments: Any) -> None:
+    """Call a verb that returns 0, or else the errno (or -1 with errno set)."""
+    if value := getattr(lib, verb)(*arguments):
         raise VerbsError(verb, ctypes.get_errno() if value < 0 else value)
 
 

@@ -12,14 +12,13 @@ import secrets
 import select
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from railopt.base.errors import BackendError
 from railopt.runtime.verbs import structs as s
-from railopt.runtime.verbs.lib import Library, check_pointer, check_zero, read_u32
+from railopt.runtime.verbs.lib import Library, VerbsError, call, made, read_u32
 
 # The GIL stays held: both calls return within a microsecond on a NIC, less than giving it up and
 # asking for it back.
@@ -31,7 +30,9 @@ IPV4_PREFIX = bytes(10) + b"\xff\xff"
 
 
 class Owner:
-    """An open C object with children; subclasses say how it is destroyed."""
+    """An open C object with children; `destroyed_by` is the verb that destroys it."""
+
+    destroyed_by: str
 
     def __init__(self, lib: Library, pointer: int, *parents: Owner) -> None:
         self.lib, self.pointer = lib, pointer
@@ -40,15 +41,12 @@ class Owner:
         for parent in parents:
             parent._children.append(self)
 
-    def _destroy(self) -> None:
-        raise NotImplementedError
-
     def close(self) -> None:
         """Close the children, last opened first, then this object."""
         while self._children:
             self._children[-1].close()
         if self.pointer:
-            self._destroy()
+            call(self.lib, self.destroyed_by, self.pointer)
             self.pointer = 0
         for parent in self._parents:
             if self in parent._children:
@@ -57,12 +55,7 @@ class Owner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
 
@@ -92,6 +85,8 @@ class Address:
 class Device(Owner):
     """An open RDMA device and one of its ports."""
 
+    destroyed_by = "ibv_close_device"
+
     def __init__(self, lib: Library, name: str, pointer: int, port: int = 1) -> None:
         super().__init__(lib, pointer)
         self.name, self.port = name, port
@@ -104,17 +99,11 @@ class Device(Owner):
             self.pointer + _OPS + s.LAYOUTS["ibv_context_ops"][1][name][1]
         ).value
 
-    def _destroy(self) -> None:
-        check_zero(self.lib.ibv_close_device(self.pointer), "ibv_close_device")
-
     def query_port(self) -> Port:
         """State, MTU, LID, GID table length and link layer of the port."""
-        raw = np.zeros(
-            2, s.dtype("ibv_port_attr")
-        )  # one spare: newer libraries may write a longer struct
-        check_zero(
-            self.lib.ibv_query_port(self.pointer, self.port, raw.ctypes.data), "ibv_query_port"
-        )
+        # one spare: newer libraries may write a longer struct
+        raw = np.zeros(2, s.dtype("ibv_port_attr"))
+        call(self.lib, "ibv_query_port", self.pointer, self.port, raw.ctypes.data)
         attr = raw[0]
         return Port(
             int(attr["state"]) == s.IBV_PORT_ACTIVE,
@@ -128,10 +117,7 @@ class Device(Owner):
     def gid(self, index: int) -> bytes:
         """16 bytes of the port's GID table."""
         raw = ctypes.create_string_buffer(16)
-        check_zero(
-            self.lib.ibv_query_gid(self.pointer, self.port, index, ctypes.addressof(raw)),
-            "ibv_query_gid",
-        )
+        call(self.lib, "ibv_query_gid", self.pointer, self.port, index, ctypes.addressof(raw))
         return raw.raw
 
     def address(
@@ -159,8 +145,7 @@ class Device(Owner):
         if not second:
             raise BackendError(
                 f"{self.name} port {self.port} has no RoCE v2 GID: give its network interface an "
-                f"IP address "
-                "(or name an entry with --gid-index)"
+                f"IP address (or name an entry with --gid-index)"
             )
         return second.get(False, second.get(True, 0))
 
@@ -199,11 +184,7 @@ def _walk(lib: Library, wanted: str | None = None) -> list[tuple[str, int]]:
         ]
         if wanted is None:
             return [(name, 0) for name, _ in found]
-        return [
-            (n, check_pointer(lib.ibv_open_device(p), "ibv_open_device"))
-            for n, p in found
-            if n == wanted
-        ]
+        return [(n, made(lib, "ibv_open_device", p)) for n, p in found if n == wanted]
     finally:
         lib.ibv_free_device_list(devices)
 
@@ -222,19 +203,19 @@ def open_device(lib: Library, name: str, port: int = 1) -> Device:
 class Pd(Owner):
     """Protection domain of a device."""
 
-    def __init__(self, device: Device) -> None:
-        pointer = check_pointer(device.lib.ibv_alloc_pd(device.pointer), "ibv_alloc_pd")
-        super().__init__(device.lib, pointer, device)
-        self.device = device
+    destroyed_by = "ibv_dealloc_pd"
 
-    def _destroy(self) -> None:
-        check_zero(self.lib.ibv_dealloc_pd(self.pointer), "ibv_dealloc_pd")
+    def __init__(self, device: Device) -> None:
+        super().__init__(device.lib, made(device.lib, "ibv_alloc_pd", device.pointer), device)
+        self.device = device
 
 
 class Mr(Owner):
     """Registered memory: `address`, `length` bytes, its keys; holds `keep` until it is
     deregistered. `dmabuf` is a file descriptor of memory of a device, and where the bytes begin.
     """
+
+    destroyed_by = "ibv_dereg_mr"
 
     def __init__(
         self,
@@ -246,18 +227,19 @@ class Mr(Owner):
         dmabuf: tuple[int, int] | None = None,
     ) -> None:
         if dmabuf is None:
-            verb, made = "ibv_reg_mr", pd.lib.ibv_reg_mr(pd.pointer, address, length, access)
+            pointer = made(pd.lib, "ibv_reg_mr", pd.pointer, address, length, access)
         else:
-            verb, (fd, offset) = "ibv_reg_dmabuf_mr", dmabuf
-            made = pd.lib.ibv_reg_dmabuf_mr(pd.pointer, offset, length, address, fd, access)
-        pointer = check_pointer(made, verb)
+            fd, offset = dmabuf
+            given = pd.pointer, offset, length, address, fd, access
+            pointer = made(pd.lib, "ibv_reg_dmabuf_mr", *given)
         super().__init__(pd.lib, pointer, pd)
         self.address, self.length, self._keep = address, length, keep
         self.lkey = read_u32(pointer, "ibv_mr", "lkey")
         self.rkey = read_u32(pointer, "ibv_mr", "rkey")
 
-    def _destroy(self) -> None:
-        check_zero(self.lib.ibv_dereg_mr(self.pointer), "ibv_dereg_mr")
+    def close(self) -> None:
+        """Deregister it, and only then let the memory go."""
+        super().close()
         self._keep = None
 
 
@@ -266,10 +248,10 @@ class Cq(Owner):
     returns how many.
     """
 
+    destroyed_by = "ibv_destroy_cq"
+
     def __init__(self, device: Device, depth: int, batch: int = 64) -> None:
-        pointer = check_pointer(
-            device.lib.ibv_create_cq(device.pointer, depth, None, None, 0), "ibv_create_cq"
-        )
+        pointer = made(device.lib, "ibv_create_cq", device.pointer, depth, None, None, 0)
         super().__init__(device.lib, pointer, device)
         self.wc = np.zeros(batch, s.dtype("ibv_wc"))
         self._poll, self._batch, self._wc_address = device.poll_cq, batch, self.wc.ctypes.data
@@ -278,11 +260,8 @@ class Cq(Owner):
         """Number of completions now in `wc[:n]`."""
         count = self._poll(self.pointer, self._batch, self._wc_address)
         if count < 0:
-            check_zero(count, "ibv_poll_cq")
+            raise VerbsError("ibv_poll_cq", ctypes.get_errno())
         return count
-
-    def _destroy(self) -> None:
-        check_zero(self.lib.ibv_destroy_cq(self.pointer), "ibv_destroy_cq")
 
 
 @dataclass(frozen=True)
@@ -301,13 +280,15 @@ class Qp(Owner):
     `retire` to ERR.
     """
 
+    destroyed_by = "ibv_destroy_qp"
+
     def __init__(self, pd: Pd, cq: Cq, send_depth: int, recv_depth: int) -> None:
         attr = np.zeros(1, s.dtype("ibv_qp_init_attr"))
         attr["send_cq"] = attr["recv_cq"] = cq.pointer
         attr["max_send_wr"], attr["max_recv_wr"] = send_depth, recv_depth
         attr["max_send_sge"] = attr["max_recv_sge"] = 1
         attr["qp_type"] = s.IBV_QPT_RC
-        pointer = check_pointer(pd.lib.ibv_create_qp(pd.pointer, attr.ctypes.data), "ibv_create_qp")
+        pointer = made(pd.lib, "ibv_create_qp", pd.pointer, attr.ctypes.data)
         super().__init__(pd.lib, pointer, pd, cq)
         self.device = pd.device
         self.number = read_u32(pointer, "ibv_qp", "qp_num")
@@ -325,10 +306,8 @@ class Qp(Owner):
         attr = np.zeros(1, s.dtype("ibv_qp_attr"))
         for name, value in fields.items():
             attr[name] = value
-        check_zero(
-            self.lib.ibv_modify_qp(self.pointer, attr.ctypes.data, mask | s.IBV_QP_STATE),
-            "ibv_modify_qp",
-        )
+        mask |= s.IBV_QP_STATE
+        call(self.lib, "ibv_modify_qp", self.pointer, attr.ctypes.data, mask)
 
     def connect(
         self,
@@ -390,14 +369,11 @@ class Qp(Owner):
         if not self.pointer:
             return "its queue pair is gone"
         # one spare each: newer libraries may write longer structs
-        attr, made = (np.zeros(2, s.dtype(name)) for name in ("ibv_qp_attr", "ibv_qp_init_attr"))
+        attr, init = (np.zeros(2, s.dtype(name)) for name in ("ibv_qp_attr", "ibv_qp_init_attr"))
         error = self.lib.ibv_query_qp(
-            self.pointer, attr.ctypes.data, s.IBV_QP_STATE, made.ctypes.data
+            self.pointer, attr.ctypes.data, s.IBV_QP_STATE, init.ctypes.data
         )
         if error:
             return f"its queue pair can't be asked for its state: errno {error}"
         state = int(attr["qp_state"][0])
         return "" if state == s.IBV_QPS_RTS else f"its queue pair is not connected (state {state})"
-
-    def _destroy(self) -> None:
-        check_zero(self.lib.ibv_destroy_qp(self.pointer), "ibv_destroy_qp")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from railopt.base.errors import BackendError, InputError
 from railopt.base.units import INT64_MAX
+from railopt.runtime.payload.layout import MAX_MESSAGE
 from railopt.runtime.verbs.card import MAX_QUEUE_PAIRS
+from railopt.runtime.verbs.devices import is_roce_v2
 from railopt.runtime.verbs.engine import IMM_SLOTS, RECV_DEPTH
 from railopt.runtime.verbs.lib import Library
 from railopt.runtime.verbs.objects import Address, Cq, Device, Patience, Pd, Qp, open_device
@@ -65,7 +67,7 @@ class Options:
     mtu: int | None = None
     depth: int = 512
     batch: int = 64
-    max_message: int = 1 << 30
+    max_message: int = MAX_MESSAGE
     sl: int = 0
     tclass: int = 0
     patience: Patience = field(default_factory=Patience)
@@ -115,11 +117,10 @@ class Rail:
         name: str,
         peers: Sequence[int],
         options: Options,
-        roce_v2: Callable[[str, int, int], bool],
     ) -> None:
         self.device: Device = open_device(lib, name, options.port)
         try:
-            self._gid_index, self._roce_v2 = options.gid_index, roce_v2
+            self._gid_index = options.gid_index
             self.address = self.located()
             self.max_message = min(options.max_message, self.device.query_port().max_message)
             self._depth = options.depth + IMM_SLOTS
@@ -133,13 +134,13 @@ class Rail:
 
     def located(self) -> Address:
         """Where the port is reached now; BackendError if it is not active."""
-        device, roce_v2 = self.device, self._roce_v2
+        device = self.device
         if not device.query_port().active:
             raise BackendError(
                 f"{device.name} port {device.port} is not active: check the cable and the link "
                 f"(railopt devices)"
             )
-        return device.address(self._gid_index, lambda i: roce_v2(device.name, device.port, i))
+        return device.address(self._gid_index, lambda i: is_roce_v2(device.name, device.port, i))
 
     def queue_pair(self) -> Qp:
         """A new queue pair on the rail's completion queue, not connected."""

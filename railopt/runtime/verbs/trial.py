@@ -13,16 +13,16 @@ import numpy as np
 
 from railopt.base.arrays import Array
 from railopt.base.errors import BackendError
-from railopt.runtime.verbs.card import address_list, read_address, read_list, read_number
+from railopt.runtime.rendezvous.wire import read_list, read_number
+from railopt.runtime.verbs.card import address_list, read_address
 from railopt.runtime.verbs.objects import Address, Cq, Mr, Patience, Qp
 from railopt.runtime.verbs.rails import Options, Rail
 from railopt.runtime.verbs.work import (
     KIND_RECV,
     KIND_WRITE,
     ImmRing,
+    Parcel,
     Receives,
-    WriteRing,
-    Writes,
     split_id,
     work_id,
 )
@@ -73,10 +73,9 @@ class Trial:
             self._mr = stack.enter_context(
                 Mr(rail.pd, self._page.ctypes.data, self._page.nbytes, self._page)
             )
-            self._own = stack.enter_context(Qp(rail.pd, cq, 2, 1))
+            self._own = stack.enter_context(Qp(rail.pd, cq, 1, 1))
             self.qp = rail.queue_pair()
             self._cq, self._opened = cq, stack.pop_all()
-        self._rings: tuple[WriteRing, ImmRing] | None = None
         self._there: TrialCard | None = None
 
     @property
@@ -97,26 +96,15 @@ class Trial:
         if error := Receives(qp, 1, work_id(KIND_RECV, 0)).fill():
             raise BackendError(f"ibv_post_recv on {self.rail.device.name}: errno {error}")
         self._there = there
-        address, key = there.page
-        imm = ImmRing(qp, 1, work_id(KIND_WRITE, 0), address, key)
-        self._rings = WriteRing(qp, 1, 1, work_id(KIND_WRITE, 0)), imm
 
     def write(self, seed: int) -> None:
         """Write the pattern of `seed` into the other end's page, and tell it."""
-        assert self._rings is not None
         assert self._there is not None
         self._page[:PAGE] = pattern(seed)
         address, key = self._there.page
-        writes = Writes(
-            np.full(1, self._mr.address, np.uint64),
-            np.full(1, address + PAGE, np.uint64),
-            np.full(1, PAGE, np.uint32),
-            np.full(1, self._mr.lkey, np.uint32),
-            np.full(1, key, np.uint32),
-        )
-        lists, immediates = self._rings
-        _, error = lists.post(0, writes, 0)
-        if error := error or immediates.post(0, seed & 0xFFFFFFFF):
+        page = Parcel(self._mr.address, address + PAGE, PAGE, self._mr.lkey, key)
+        ring = ImmRing(self._own, 1, work_id(KIND_WRITE, 0), address, key)
+        if error := ring.post(0, seed & 0xFFFFFFFF, page):
             raise BackendError(f"ibv_post_send on {self.rail.device.name}: errno {error}")
 
     def arrived(self, seed: int) -> bool:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from railopt.base.errors import BackendError
 from railopt.runtime.payload.layout import WriteList
 from railopt.runtime.payload.memory import Memory
 from railopt.runtime.rendezvous.group import Group
-from railopt.runtime.verbs import devices
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.card import Card
 from railopt.runtime.verbs.engine import Link
@@ -24,22 +21,14 @@ from railopt.runtime.verbs.regions import Region, registered
 from railopt.runtime.verbs.work import Writes
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A peer's receive buffers: address uint64 [B], bytes a buffer, and key uint32 [rail, B]."""
-
-    address: npt.NDArray[np.uint64]
-    length: list[int]
-    rkey: npt.NDArray[np.uint32]
-
-
 class Wiring:
     """Open rails and a link to each peer on each of them.
 
     rails     this node's devices, in rail order
     links     by their index, those that are being tried included; `by_place` has the link that is
-              in force of each (peer, lane), in their order: lane = rail * queue pairs per rail + k
-    peers     rank -> its receive memory
+              in use of each (peer, lane), in their order: lane = rail * queue pairs per rail + k
+    peers     rank -> bytes of its receive buffers; their `addresses` uint64 [rank, B], and `rkeys`
+              uint32 [rank, rail, B]
     send, recv  this rank's buffers
     """
 
@@ -56,14 +45,13 @@ class Wiring:
         self.rails: list[Rail] = []
         self.links: list[Link] = []
         self._spare: list[int] = []  # indices of links that are gone
-        self.peers: dict[int, Peer] = {}
+        self.peers: dict[int, list[int]] = {}
         self.send: list[Region] = []
         self.recv: list[Region] = []
         others = [rank for rank in range(group.size) if rank != group.rank]
         try:
             for name in names:
-                rail = Rail(lib or libibverbs(), name, others, options, devices.is_roce_v2)
-                self.rails.append(rail)
+                self.rails.append(Rail(lib or libibverbs(), name, others, options))
             local = s.IBV_ACCESS_LOCAL_WRITE
             self.send = [registered(self.rails, memory, local) for memory in send]
             self.recv = [registered(self.rails, memory) for memory in recv]
@@ -72,9 +60,6 @@ class Wiring:
             self.close()
             raise
         self.by_place = {(link.peer, link.lane): link for link in self.links}
-        self._to: dict[int, list[Link]] = {}  # a peer's links in the order of their lanes
-        for link in self.links:
-            self._to.setdefault(link.peer, []).append(link)
 
     def _connect(self) -> None:
         """Exchange cards and bring every queue pair up."""
@@ -87,8 +72,8 @@ class Wiring:
         self._send = np.array([region.memory.address for region in self.send], np.uint64)
         keys = [[region.rails[n].lkey for region in self.send] for n in range(len(self.rails))]
         self._send_keys = np.array(keys, np.uint32)
-        self._address = np.zeros((group.size, most), np.uint64)
-        self._rkeys = np.zeros((group.size, len(self.rails), most), np.uint32)
+        self.addresses = np.zeros((group.size, most), np.uint64)
+        self.rkeys = np.zeros((group.size, len(self.rails), most), np.uint32)
         for rank, card in cards.items():
             self._connect_peer(rank, card)
         group.allgather("connected")
@@ -112,9 +97,9 @@ class Wiring:
                 f"{len(self.rails)}"
             )
         buffers = len(card.recv)
-        address, rkey = self._address[rank, :buffers], self._rkeys[rank, :, :buffers]
-        address[:], rkey[:] = [start for start, _ in card.recv], card.rkeys
-        self.peers[rank] = Peer(address, [length for _, length in card.recv], rkey)
+        self.addresses[rank, :buffers] = [start for start, _ in card.recv]
+        self.rkeys[rank, :, :buffers] = card.rkeys
+        self.peers[rank] = [length for _, length in card.recv]
         for n, rail in enumerate(self.rails):
             there = card.ports[n]
             if there.ethernet != rail.address.ethernet:
@@ -133,11 +118,11 @@ class Wiring:
 
     def link(self, place: tuple[int, int], qp: Qp, there: Address, pair: tuple[int, int]) -> Link:
         """A link over a queue pair, connected to `pair` of the peer at `there`, that can receive.
-        The engine knows it by its index; it is in force once it is in `by_place`.
+        The engine knows it by its index; it is in use once it is in `by_place`.
         """
         options, (rank, lane) = self.options, place
         n = lane // options.queue_pairs
-        rail, peer = self.rails[n], self.peers[rank]
+        rail = self.rails[n]
         there = options.within_mtu(there)
         qp.connect(*pair, rail.address, there, options.patience, options.sl, options.tclass)
         index = self._spare.pop() if self._spare else len(self.links)
@@ -148,8 +133,8 @@ class Wiring:
             qp,
             depth=options.depth,
             batch=options.batch,
-            remote=int(peer.address[0]),
-            rkey=int(peer.rkey[n, 0]),
+            remote=int(self.addresses[rank, 0]),
+            rkey=int(self.rkeys[rank, n, 0]),
         )
         link.lane = lane
         if error := link.receives.fill():
@@ -158,8 +143,8 @@ class Wiring:
         return link
 
     def put(self, link: Link) -> None:
-        """Bring a link into force."""
-        self.by_place[link.peer, link.lane] = self._to[link.peer][link.lane] = link
+        """Make a new link the one in use."""
+        self.by_place[link.peer, link.lane] = link
         k = link.lane % self.options.queue_pairs
         self.rails[link.rail].qps[link.peer, k] = link.qp
 
@@ -175,18 +160,18 @@ class Wiring:
         """Bytes of the largest work request that all rails take."""
         return min(rail.max_message for rail in self.rails)
 
-    def living(self, peer: int) -> list[Link]:
-        """Links to a peer that live, in rail order."""
-        return [link for link in self._to[peer] if link.alive]
-
     def on(self, peer: int, rail: int) -> list[Link]:
-        """The links in force to a peer on one rail."""
+        """The links in use to a peer on one rail."""
         each = self.options.queue_pairs
-        return self._to[peer][rail * each : (rail + 1) * each]
+        return [self.by_place[peer, rail * each + k] for k in range(each)]
 
     def to(self, peer: int) -> list[Link]:
-        """The links in force to a peer."""
-        return self._to[peer]
+        """The links in use to a peer, in rail order."""
+        return [link for rail in range(len(self.rails)) for link in self.on(peer, rail)]
+
+    def living(self, peer: int) -> list[Link]:
+        """Those that live."""
+        return [link for link in self.to(peer) if link.alive]
 
     def writes(self, work: WriteList) -> Writes:
         """The requests of a list of writes, with addresses and keys."""
@@ -195,10 +180,10 @@ class Wiring:
         local, remote = work.local_buffer, work.remote_buffer
         return Writes(
             self._send[local] + work.local_offset.astype(np.uint64),
-            self._address[peer, remote] + work.remote_offset.astype(np.uint64),
+            self.addresses[peer, remote] + work.remote_offset.astype(np.uint64),
             work.length.astype(np.uint32),
             self._send_keys[rail, local],
-            self._rkeys[peer, rail, remote],
+            self.rkeys[peer, rail, remote],
         )
 
     def close(self) -> None:

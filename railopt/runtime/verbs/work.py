@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from railopt.base.arrays import Array, Bools
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.objects import Qp
 
@@ -32,30 +31,20 @@ def split_id(wr_id: int) -> tuple[int, int]:
     return wr_id >> _KIND_SHIFT, wr_id & ((1 << _KIND_SHIFT) - 1)
 
 
-@dataclass(frozen=True)
-class Writes:
+class Writes(NamedTuple):
     """Columns of consecutive RDMA WRITEs, one row per request: addresses uint64 [W], bytes and
     keys uint32 [W].
     """
 
-    local: npt.NDArray[np.uint64]
-    remote: npt.NDArray[np.uint64]
-    length: npt.NDArray[np.uint32]
-    lkey: npt.NDArray[np.uint32]
-    rkey: npt.NDArray[np.uint32]
+    local: Array
+    remote: Array
+    length: Array
+    lkey: Array
+    rkey: Array
 
-    def __len__(self) -> int:
-        return len(self.local)
-
-    def take(self, rows: npt.NDArray[np.bool_] | slice) -> Writes:
+    def take(self, rows: Bools | slice) -> Writes:
         """The requests of a mask or a slice."""
-        return Writes(
-            self.local[rows],
-            self.remote[rows],
-            self.length[rows],
-            self.lkey[rows],
-            self.rkey[rows],
-        )
+        return Writes._make(column[rows] for column in self)
 
 
 class WriteRing:
@@ -77,7 +66,7 @@ class WriteRing:
         self._next[:, -1] = 0
         self.wr["next"] = self._next
         self.wr["send_flags"][:, -1] = s.IBV_SEND_SIGNALED
-        self._columns = [
+        self._columns: list[tuple[Array, ...]] = [
             (
                 self.sge["addr"][i],
                 self.wr["remote_addr"][i],
@@ -99,22 +88,16 @@ class WriteRing:
         """Refill list `slot` with `writes[start:start + batch]` and post it: (requests posted,
         errno or 0).
         """
-        count = min(self.batch, len(writes) - start)
+        count = min(self.batch, len(writes.local) - start)
         if count != self._cut[slot]:
             self._resize(slot, count)
-        stop = start + count
-        local, remote, length, lkey, rkey = self._columns[slot]
-        if count == self.batch:
-            local[:], remote[:], length[:] = (
-                writes.local[start:stop],
-                writes.remote[start:stop],
-                writes.length[start:stop],
-            )
-            lkey[:], rkey[:] = writes.lkey[start:stop], writes.rkey[start:stop]
-        else:
-            local[:count], remote[:count] = writes.local[start:stop], writes.remote[start:stop]
-            length[:count] = writes.length[start:stop]
-            lkey[:count], rkey[:count] = writes.lkey[start:stop], writes.rkey[start:stop]
+        stop, columns = start + count, self._columns[slot]
+        if count < self.batch:
+            columns = tuple(column[:count] for column in columns)
+        local, remote, length, lkey, rkey = columns
+        local[:], remote[:] = writes.local[start:stop], writes.remote[start:stop]
+        length[:] = writes.length[start:stop]
+        lkey[:], rkey[:] = writes.lkey[start:stop], writes.rkey[start:stop]
         if not self._qp.pointer:
             return count, errno.EBADF
         return count, self._post(self._qp.pointer, self._lists[slot], self._bad_at)  # type: ignore[arg-type]

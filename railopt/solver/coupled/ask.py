@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from railopt.base.arrays import Rails
 from railopt.base.errors import InputError
 from railopt.policies.longest_first import lpt_global
 from railopt.solver.coupled.race import Race
 from railopt.solver.local.steps import failure
-from railopt.solver.program.backends import BACKENDS, Answer
+from railopt.solver.program.backends import BACKENDS
 from railopt.solver.program.process import run
-from railopt.solver.program.program import IntegerProgram, build
+from railopt.solver.program.program import build
 
 
 def foreign(race: Race, name: str) -> None:
@@ -26,9 +24,9 @@ def foreign(race: Race, name: str) -> None:
     except Exception as error:
         race.note(failure(BACKENDS[name].title, error))
     if race.rail is None:
-        none = f"{BACKENDS[name].title} found no plan within {race.limit_s:g} s"
+        none = f", since {BACKENDS[name].title} found no plan within {race.limit_s:g} s"
         plan = lpt_global(race.fabric, race.chunks)
-        race.offer(plan.rail, plan.makespan, f"lpt-global, since {(none, *race.notes)[-1]}")
+        race.offer(plan.rail, plan.makespan, "lpt-global" + ("" if race.notes else none))
 
 
 def _ask(race: Race, name: str) -> None:
@@ -36,32 +34,20 @@ def _ask(race: Race, name: str) -> None:
     noted by its name.
     """
     backend = BACKENDS[name]
-    program, _ = build(race.fabric, race.chunks)
+    made = build(race.fabric, race.chunks)
     race.tell(backend.title)
-    done = run(backend, program, race.left_s)
+    done = run(backend, made.program, race.left_s)
     if done.failure:
         race.note(done.failure)
     for answer in done.answers:
-        if answer.rail is not None:
-            rail = _plan(program, answer)
+        if answer.values is not None:
+            rail = made.rails(answer.values)
             if rail is None:
                 race.note(f"{backend.title} returned an infeasible plan; it is not used")
                 continue
-            _offer(race, backend.title, rail, claims=answer.optimal, exact=bool(program.exact))
+            _offer(race, backend.title, rail, claims=answer.status == "optimal", exact=made.exact)
     if done.interrupted:
         raise KeyboardInterrupt
-
-
-def _plan(program: IntegerProgram, answer: Answer) -> Rails | None:
-    """What a back-end says as int16 [chunks], if every chunk has a rail that lives at both ends."""
-    chunks, rails = program.allowed.shape
-    try:
-        rail = np.array(answer.rail, dtype=np.int64)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    if rail.shape != (chunks,) or rail.min() < 0 or rail.max() >= rails:
-        return None
-    return rail.astype(np.int16) if program.allowed[np.arange(chunks), rail].all() else None
 
 
 def _offer(race: Race, by: str, rail: Rails, *, claims: bool, exact: bool) -> None:

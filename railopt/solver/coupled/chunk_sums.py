@@ -31,8 +31,8 @@ MANY = 12  # steps of the checker that a chunk takes at least
 def last_refuted(
     cells: Cells, low: Fraction, high: Fraction, deadline: Deadline
 ) -> tuple[Fraction, Witness] | None:
-    """The last time after `low`, up to `high`, before which no plan is done as such prices show,
-    with its witness; None where there is none.
+    """The largest time in (low, high] that these prices prove to be a bound, with its witness; None
+    if there is none.
     """
     if MANY * len(cells.chunks) > STEPS:
         return None

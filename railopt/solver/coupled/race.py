@@ -1,33 +1,136 @@
-"""The state of one coupled solve: the best plan and bound so far, and the clock.
+"""One coupled solve: the best plan and bound so far, the clock, and what `solve` and `gap` answer.
 
-`shared_out` and `first_bound` need no kernel: they are the answer where an interrupt comes in the
-first moment of a solve, or where no kernel can run.
+A random plan and `first_bound` need no kernel: they are the answer where an interrupt comes in the
+first moment of a solve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from railopt.base.arrays import Rails, by_key
+from railopt.base.arrays import Rails
 from railopt.base.kernels import wall_s
-from railopt.evidence.bounds import Bound, Witness, average, node_sizes
-from railopt.evidence.bracket import Bracket, Status
+from railopt.base.units import format_time
+from railopt.evidence.bounds import Witness, by_load
+from railopt.evidence.bracket import Bracket, Status, gap_between
+from railopt.evidence.certificate import Certificate, certify, save_certificate
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.plan import SIDES
-from railopt.policies.common import make_plan
+from railopt.model.plan import Bottleneck, Plan
+from railopt.policies.fixed import random
 from railopt.solver.local.deadline import Deadline, Now
-from railopt.solver.outcome import INTERRUPTED, Outcome
 
 if TYPE_CHECKING:
     from railopt.solver.coupled.search import Cells
+
+
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A plan against the optimum of its chunks.  Times are exact seconds.
+
+    plan      the plan that was asked about; of `solve`, the best one found
+    bracket   the optimum lies from `bound`, whose witness the checker re-checks, unless a back-end
+              claims it, to the time of `best`, re-evaluated by railopt whoever found it
+    best      the fastest plan known, maybe `plan`
+    time_s    seconds that it took, without those in which kernels were compiled
+    notes     what went wrong on the way: back-ends that crashed, hung or lied, by name; an
+              interrupt
+    """
+
+    plan: Plan
+    bracket: Bracket
+    best: Plan = field(repr=False)
+    time_s: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def value(self) -> Fraction:
+        """The plan's makespan, re-evaluated from its chunks."""
+        return self.plan.makespan
+
+    @property
+    def bound(self) -> Fraction:
+        """No plan takes less."""
+        return self.bracket.bound
+
+    @property
+    def gap(self) -> Fraction:
+        """(value - bound) / bound, of this plan; `bracket.gap` is that of the best one."""
+        return gap_between(self.value, self.bound)
+
+    @property
+    def optimal(self) -> bool:
+        """This plan is optimal: value == bound, by a witness that the checker re-checks."""
+        return self.optimum is Status.KNOWN and self.value == self.bound
+
+    @property
+    def optimum(self) -> Status:
+        """Whether the optimum is known, by whichever plan: then the gap is exact."""
+        return self.bracket.status
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the solve; this is the best so far."""
+        return INTERRUPTED in self.notes
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        """The NIC that finishes last under this plan."""
+        return self.plan.bottleneck
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """The record that `railopt check` re-checks, chunks and rails in full, with the best plan
+        where that is another; built on first use.
+        """
+        return certify(self.plan, self.bracket, self._better)
+
+    def save_certificate(self, path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
+        """Write the certificate, with plans beside it where they are large; the files written."""
+        return save_certificate(self.plan, self.bracket, path, best=self._better, force=force)
+
+    @property
+    def _better(self) -> Plan | None:
+        return None if self.best.makespan == self.value else self.best
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values: exact times and ratios as "p/q"; "optimal" is said of this plan,
+        "optimum" of the problem.
+        """
+        return {
+            "policy": self.plan.policy,
+            "chunks": len(self.plan.chunks),
+            "largest_chunk": self.plan.chunks.largest,
+            **self.bracket.as_dict(),
+            "value": str(self.value),
+            "gap": str(self.gap),
+            "optimal": self.optimal,
+            "best": str(self.bracket.value),
+            "best_gap": str(self.bracket.gap),
+            "time_s": round(self.time_s, 6),
+            "max_send": int(self.plan.send.max()),
+            "max_recv": int(self.plan.recv.max()),
+            "bottleneck": {**self.bottleneck._asdict(), "nic": self.plan.slowest},
+            "witness": dict(self.bracket.witness),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        worst = self.bottleneck
+        state = "optimal" if self.optimal else f"{float(self.gap) * 100:.3g} % above the bound"
+        return (
+            f"{self.plan.policy}: {format_time(self.value)} against {format_time(self.bound)}, "
+            f"{state}; slowest: node {worst.node} {worst.side} rail {worst.rail}"
+        )
 
 
 class Progress(NamedTuple):
@@ -129,10 +232,6 @@ class Race:
             self.bound, self.witness, self.bound_by = bound, witness, by
             self.tell(by)
 
-    def lift_closed(self, best: Bound) -> None:
-        """The best closed-form bound of all nodes."""
-        self.lift(best.value, best.lifted, best.witness["kind"])
-
     def lift_unchecked(self, bound: Fraction, by: str) -> None:
         """A bound that the checker could not check; kept if it is better."""
         if self.rail is not None and bound > self.value:
@@ -163,22 +262,14 @@ class Race:
             value = None if self.rail is None else self.value
             self.report(Progress(value, self.bound or None, stage))
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Inside, Ctrl-C ends the race and is noted."""
-        try:
-            yield
-        except KeyboardInterrupt:
-            self.note(INTERRUPTED)
-
     def outcome(self) -> Outcome:
         """The answer; where no step got as far as a plan, one that needs no kernel."""
         if self.rail is None:
-            self.rail, self.plan_by = shared_out(self.fabric, self.chunks), SHARES
-            self.value = make_plan(self.fabric, self.chunks, self.rail, self.plan_by).makespan
+            plan = random(self.fabric, self.chunks)
+            self.rail, self.value, self.plan_by = plan.rail, plan.makespan, plan.policy
         if not self.bound and len(self.chunks):
             self.bound, self.witness = first_bound(self.fabric, self.chunks)
-        plan = make_plan(self.fabric, self.chunks, self.rail, f"solve: {self.plan_by}")
+        plan = Plan.of(self.fabric, self.chunks, self.rail, f"solve: {self.plan_by}")
         return Outcome(plan, self._bracket(), plan, self.time_s, tuple(self.notes))
 
     def _bracket(self) -> Bracket:
@@ -196,50 +287,8 @@ class Race:
 NOTHING: Witness = {"kind": "node", "node": 0, "side": "send", "witness": {"kind": "average"}}
 
 
-GOLDEN = 0.6180339887498949  # turns the first rail of each pair of nodes, evenly
-SHARES = "shares of rates"
-
-
-def shared_out(fabric: Fabric, chunks: Chunks) -> Rails:
-    """int16 [C]: the bytes of each pair of nodes, laid end to end, are cut into shares of its
-    rails' rates, the slower end's; a chunk goes to the rail in whose share its middle lies.
-    """
-    pair = chunks.src.astype(np.int64) * fabric.nodes + chunks.dst
-    order = by_key(pair)
-    pairs, first, count = np.unique(pair[order], return_index=True, return_counts=True)
-    size = chunks.size[order].astype(np.float64)
-    ends = np.cumsum(size)
-    begin = (ends - size)[first]
-    whole = ends[first + count - 1] - begin
-    place = (ends - size / 2 - np.repeat(begin, count)) / np.repeat(whole, count)
-    rates = np.minimum(fabric.tx[pairs // fabric.nodes], fabric.rx[pairs % fabric.nodes])
-    share = np.cumsum(rates / rates.sum(axis=1, keepdims=True), axis=1)
-    last = fabric.rails - 1 - np.argmax(rates[:, ::-1] > 0, axis=1)  # whatever the sum rounds to
-    share[np.arange(fabric.rails) >= last[:, None]] = np.inf
-    place = (place + np.repeat(pairs * GOLDEN, count)) % 1.0
-    which = np.repeat(np.arange(len(pairs)), count)
-    rail = np.zeros(len(chunks), np.int16)
-    for n in range(fabric.rails - 1):
-        rail[order] += place >= share[which, n]
-    return rail
-
-
 def first_bound(fabric: Fabric, chunks: Chunks) -> tuple[Fraction, Witness]:
-    """The average bound, in seconds, of the node and side that has the most to carry for its
-    rates.
-    """
-    side, node = most_loaded(fabric, chunks)
-    sizes = node_sizes(chunks, side, node)
-    bound, witness = average(sizes, fabric.rates(side)[node].tolist())
-    return bound, {"kind": "node", "node": node, "side": side, "witness": witness}
-
-
-def most_loaded(fabric: Fabric, chunks: Chunks) -> tuple[str, int]:
-    """(side, node) with the most bytes for its rates."""
-    means = []
-    for side, ends in zip(SIDES, (chunks.src, chunks.dst), strict=True):
-        total = np.zeros(fabric.nodes, np.int64)
-        np.add.at(total, ends, chunks.size)
-        means.append(total / np.maximum(fabric.rates(side).sum(axis=1), 1))
-    row, node = divmod(int(np.argmax(means)), fabric.nodes)
-    return SIDES[row], node
+    """The seconds that the most loaded node needs with all its NICs at work."""
+    *_, side, node, bytes_ = by_load(fabric, chunks)[0]
+    bound = Fraction(bytes_, sum(fabric.rates(side)[node].tolist()))
+    return bound, {"kind": "node", "node": node, "side": side, "witness": {"kind": "average"}}

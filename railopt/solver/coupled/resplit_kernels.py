@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.draws import below, seeded
-from railopt.base.kernels import kernel, part
+from railopt.base.kernels import below, kernel, part, seeded
 from railopt.solver.coupled.search_kernels import (
     Cell,
     SearchState,

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.base.arrays import Bools, Floats, Ints, Rails
+from railopt.base.kernels import added_up
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.policies import by_size
@@ -55,9 +56,7 @@ class Cells:
     @cached_property
     def order(self) -> Ints:
         """Chunks by size, largest first."""
-        if self.chunks.largest >= 2**31:
-            return np.argsort(-self.chunks.size, kind="stable")
-        return by_size.descending(self.chunks.size) & by_size.INDEX
+        return by_size.largest_first(self.chunks.size) & by_size.INDEX
 
     @cached_property
     def grouped(self) -> tuple[Ints, npt.NDArray[np.int32], npt.NDArray[np.int32]]:
@@ -91,9 +90,9 @@ class Cells:
         return self._loads(rail, self.fabric.rails)
 
     def _loads(self, rail: Rails, rails: int) -> Ints:
-        fixed = rail.view()
-        fixed.flags.writeable = False  # as those of a plan are: compiled once for both
-        return kernels.loads(self.end, self.chunks.size, fixed, self.fabric.nodes, rails)
+        count = self.fabric.nodes * rails
+        sides = (added_up(nodes * rails + rail, self.chunks.size, count) for nodes in self.end)
+        return np.stack([*sides]).reshape(2, -1, rails)
 
     def value(self, load: Ints) -> Fraction:
         """Seconds until the last cell is done, exact: floats only choose what is compared."""
@@ -119,17 +118,8 @@ class Cells:
 
     @cached_property
     def mean(self) -> Floats:
-        """float64 [2, nodes]: what a node carries, over the rates of its rails, each at most what
-        the far ends of its chunks have there.
-        """
-        usable = self.rate
-        if not self.fabric.is_uniform:
-            met = np.unique(np.stack([self.chunks.src, self.chunks.dst]), axis=1)
-            far = np.zeros(self.rate.shape)
-            np.add.at(far[kernels.SEND], met[0], self.rate[kernels.RECV][met[1]])
-            np.add.at(far[kernels.RECV], met[1], self.rate[kernels.SEND][met[0]])
-            usable = np.minimum(self.rate, far)
-        return self.total / np.maximum(usable.sum(axis=2), 1)
+        """float64 [2, nodes]: what a node carries, over the rates of its rails."""
+        return self.total / np.maximum(self.rate.sum(axis=2), 1)
 
     def state(self, rail: Rails, time: Fraction) -> kernels.SearchState:
         """A plan to be changed, aimed at `time`."""

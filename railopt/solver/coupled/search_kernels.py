@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.draws import below, seeded
-from railopt.base.kernels import PASSES_S, kernel, part
+from railopt.base.kernels import PASSES_S, below, kernel, part, seeded
 
 SEND, RECV = 0, 1
 SPLIT = 10  # chunks that one re-split looks at: 2 ** 10 subsets
@@ -107,24 +106,6 @@ def group(end: Array, size: Array, order: Array, nodes: int) -> tuple[Array, Arr
                 else:
                     below[side, i] = below[side, i + 1]
     return start, members, below
-
-
-def _loads_by_numpy(end: Array, size: Array, rail: Array, nodes: int, rails: int) -> Array:
-    """`loads` for Python."""
-    load = np.zeros((2, nodes, rails), np.int64)
-    for side in (SEND, RECV):
-        np.add.at(load[side], (end[side], rail), size)
-    return load
-
-
-@kernel(numpy=_loads_by_numpy)
-def loads(end: Array, size: Array, rail: Array, nodes: int, rails: int) -> Array:
-    """int64 [2, nodes, rails]: bytes on every cell."""
-    load = np.zeros((2, nodes, rails), np.int64)
-    for chunk in range(size.size):
-        load[SEND, end[SEND, chunk], rail[chunk]] += size[chunk]
-        load[RECV, end[RECV, chunk], rail[chunk]] += size[chunk]
-    return load
 
 
 @part

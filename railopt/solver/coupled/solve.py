@@ -18,7 +18,7 @@ Every bound has a witness that the checker re-checks, unless that is too much wo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -30,17 +30,16 @@ from railopt.base.extras import installed, missing
 from railopt.base.kernels import compile_mode
 from railopt.base.units import INT64_MAX, parse_number, quoted, time_limit
 from railopt.checker import WORK
-from railopt.evidence.bounds import Witness, lower_bound
+from railopt.evidence.bounds import lower_bound
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import SIDES, Plan
 from railopt.policies.common import check_alive
 from railopt.policies.longest_first import lpt_global
 from railopt.solver.coupled import ask, nodes
-from railopt.solver.coupled.race import Progress, Race
+from railopt.solver.coupled.race import INTERRUPTED, Outcome, Progress, Race
 from railopt.solver.coupled.search import SIDE, anchor, construct, even_out, improve
 from railopt.solver.local.steps import failure
-from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
 
 FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
@@ -94,41 +93,44 @@ def solve(
     close = parse_number(tolerance, "tolerance")
     if close < 0:
         raise InputError(f"a tolerance of {quoted(tolerance)}: expected at least 0")
-    race = Race(fabric, chunks, time_limit(limit_s), seed, close, report)
-    return run_race(race, backend, start)
-
-
-def run_race(race: Race, backend: str = "native", start: Plan | None = None) -> Outcome:
-    """As `solve`, for a race with a clock or a bound of its own."""
-    fabric, chunks = race.fabric, race.chunks
+    limit_s = time_limit(limit_s)
+    if not limit_s > 0:
+        raise InputError(f"a time limit of {limit_s} s: expected more than 0")
     compile_mode()  # a wrong RAILOPT_COMPILE is an error, and no step that failed
     if backend not in ("native", *BACKENDS):
         raise InputError(
             f"unknown back-end {quoted(backend)}; known: native, {', '.join(BACKENDS)}"
         )
-    if not race.limit_s > 0:
-        raise InputError(f"a time limit of {race.limit_s} s: expected more than 0")
     check_alive(fabric, chunks)
-    if not len(chunks):
-        race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
-        return race.outcome()
+    race = Race(fabric, chunks, limit_s, seed, close, report)
     if start is not None:
         if start.fabric != fabric or start.chunks != chunks:
             raise InputError("the plan to start from is of another fabric or other chunks")
         race.offer(start.rail, start.makespan, start.policy)
-    with race.running():
+    return run_race(race, backend)
+
+
+def run_race(race: Race, backend: str = "native") -> Outcome:
+    """As `solve`, for a race with a clock, a plan or a bound of its own."""
+    if not len(race.chunks):
+        race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
+        return race.outcome()
+    try:
         if not race.bound:
             guarded(race, _closed_form)
         if backend == "native":
             native(race)
         else:
             ask.foreign(race, backend)
+    except KeyboardInterrupt:
+        race.note(INTERRUPTED)
     return race.outcome()
 
 
 def _closed_form(race: Race) -> None:
     """The best closed-form bound of all nodes, which every back-end begins with."""
-    race.lift_closed(lower_bound(race.fabric, race.chunks))
+    best = lower_bound(race.fabric, race.chunks)
+    race.lift(best.value, best.lifted, best.witness["kind"])
 
 
 def native(race: Race) -> None:
@@ -179,9 +181,8 @@ def _go_on(race: Race) -> None:
 
 def _start(race: Race) -> None:
     """lpt-global, and repaired towards the bound."""
-    cells = race.cells
-    plan = lpt_global(cells.fabric, cells.chunks)
-    race.offer(plan.rail, cells.value(cells.loads(plan.rail)), "lpt-global")
+    plan = lpt_global(race.fabric, race.chunks)
+    race.offer(plan.rail, plan.makespan, "lpt-global")
     if not race.over:
         _search(race, FIRST_STEPS, plan.rail, "lpt-global and search")
 
@@ -266,20 +267,21 @@ def _nodes(race: Race, limit_s: float) -> None:
             return
         race.tell(f"node {node} {side}")
         limit = min(limit_s, race.left_s / 2)
-        found = nodes.optimum(race.cells, side, node, limit, race.deadline, race.seed)
-        bracket = found.bracket
+        found, proof, checkable = nodes.optimum(
+            race.cells, side, node, limit, race.deadline, race.seed
+        )
         for text in found.notes:
             race.note(f"node {node} {side}: {text}")
-        if found.checkable:
-            race.lift(bracket.bound, _lifted(side, node, bracket.witness), bracket.by)
+        if checkable:
+            witness = {"kind": "node", "node": node, "side": side, "witness": dict(proof.witness)}
+            race.lift(proof.bound, witness, f"local {proof.witness['kind']}")
         else:
             by = f"railopt's exact search at node {node} {side}, which the checker did not check"
-            race.lift_unchecked(bracket.bound, by)
-        value = bracket.value
-        if value is not None and value <= max(bracket.bound, race.bound):
+            race.lift_unchecked(proof.bound, by)
+        if found.value <= max(proof.bound, race.bound):
             race.done.add((side, node))
-        if value is not None and value < race.value and not race.over:
-            _anchored(race, side, node, found.rail, max(value, race.bound))
+        if found.value < race.value and not race.over:
+            _anchored(race, side, node, found.assignment, max(found.value, race.bound))
 
 
 def _anchored(race: Race, side: str, node: int, rails: Ints, aim: Fraction) -> None:
@@ -323,8 +325,3 @@ def _joint(race: Race, steps: int, sets: int) -> None:
         witness = joint.refute(race.cells, race.value, sets, steps, race.deadline)
         if witness is not None:
             race.lift(race.value, witness, "joint")
-
-
-def _lifted(side: str, node: int, witness: Mapping[str, Any]) -> Witness:
-    """A witness about one node's side as one about the coupled problem."""
-    return {"kind": "node", "node": node, "side": side, "witness": dict(witness)}

@@ -2,5 +2,5 @@
 
 exchange    what is to be sent and what it takes; a timetable, checked and timed; bounds
 program     the same as rows of an integer program
-process     the program in CP-SAT or CBC, in a process of its own
+best        the program put to a back-end, for ever more periods
 """

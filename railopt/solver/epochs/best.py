@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from railopt.base.arrays import Ints
-from railopt.base.errors import CheckFailed
+from railopt.base.errors import CheckFailed, InputError
 from railopt.evidence.bracket import Bracket, Status
 from railopt.solver.epochs.exchange import (
     ChunkExchange,
@@ -20,16 +20,22 @@ from railopt.solver.epochs.exchange import (
     empty,
     fewest_stages,
     lengths,
+    relayed,
 )
-from railopt.solver.epochs.process import check_name, minimise
 from railopt.solver.epochs.program import build, check_size, read_back
 from railopt.solver.epochs.servers import between_gpus, between_servers
-from railopt.solver.program.backends import BACKENDS
+from railopt.solver.program.backends import BACKENDS, Answer
+from railopt.solver.program.process import run
+
+NAMES = ("cpsat", "pulp")
+"""Back-ends that are given this program."""
 
 
 class BestTimetable(NamedTuple):
     """A timetable (None where none was found), what is known of the optimum (seconds), the time
-    that the search took, what went wrong, and whether the user interrupted it.
+    that the search took, what went wrong, whether the user interrupted it, why the search ended
+    with programs not put, if it did, and the processor time of the back-end's calls, without the
+    start of its processes.
     """
 
     table: Timetable | None
@@ -37,6 +43,8 @@ class BestTimetable(NamedTuple):
     time_s: float
     notes: tuple[str, ...] = ()
     interrupted: bool = False
+    ended: str = ""
+    solver_s: float = 0.0
 
 
 def paced(exchange: ChunkExchange, wire: Ints, *, early: bool = False) -> Timetable:
@@ -47,18 +55,12 @@ def paced(exchange: ChunkExchange, wire: Ints, *, early: bool = False) -> Timeta
     stages = len(wire)
     table = empty(exchange, stages + 2)
     table.wire[1:-1] = wire
-    near = np.tile(exchange.near, (exchange.nodes, 1))
-    for hop, end in ((table.give, 0), (table.take, 1)):
-        moved = np.zeros((stages, *hop.shape[1:]), np.int64)
-        at: Any = (slice(None), exchange.pairs[:, end])
-        np.add.at(moved, at, wire)
-        moved[:, near] = 0
-        if end:
-            hop[2:] = moved
-        elif early:
-            hop[0] = moved.sum(axis=0)
-        else:
-            hop[:-2] = moved
+    table.take[2:] = relayed(exchange, wire, 1)
+    given = relayed(exchange, wire, 0)
+    if early:
+        table.give[0] = given.sum(axis=0)
+    else:
+        table.give[:-2] = given
     longest = int(np.argmax(wire.sum(axis=(1, 2)))) + 1 if stages else 0
     table.local[longest] = exchange.demand[tuple(exchange.inner.T)]
     return table
@@ -92,7 +94,8 @@ def best(
     report: Callable[[str], None] = lambda text: None,
 ) -> BestTimetable:
     """The best timetable within `limit_s` seconds; `known` is one to begin with."""
-    check_name(backend)
+    if backend not in NAMES:
+        raise InputError(f"unknown back-end {backend!r}; known back-ends: {', '.join(NAMES)}")
     began = time.monotonic()
     search = _Search(exchange, backend, began + limit_s, report)
     if exchange.epoch:
@@ -133,6 +136,8 @@ class _Search:
         self.notes: list[str] = []
         self.interrupted = False
         self.asked = False
+        self.ended = ""
+        self.solver_s = 0.0
 
     def keep(self, table: Timetable) -> None:
         """Keep a timetable that is better than the best so far."""
@@ -144,24 +149,34 @@ class _Search:
         """Ask the back-end for a timetable of at most so many periods and this value, keep it, and
         return "optimal", "infeasible" or "".
         """
-        program, columns = build(self.servers, periods, most)
+        if time.monotonic() >= self.until:
+            return ""
+        try:
+            program, columns = build(self.servers, periods, most)
+        except InputError as error:
+            if not self.asked:
+                raise
+            self.ended = f"the search ends before {error}"
+            return ""
         left_s = self.until - time.monotonic()
         if left_s <= 0:
             return ""
         self.asked = True
         self.report(f"{len(program.cost)} variables, {periods} periods")
-        answer = minimise(program, self.backend, left_s)
-        if answer.failure:
-            self.notes.append(answer.failure)
-        self.interrupted |= answer.interrupted
-        if answer.values is not None:
+        done = run(BACKENDS[self.backend], program, left_s)
+        if done.failure and not done.timed_out:  # killed at its limit: nothing but time ran out
+            self.notes.append(done.failure)
+        self.interrupted |= done.interrupted
+        last = done.answers[-1] if done.answers else Answer()
+        self.solver_s += last.spent_s
+        if last.values is not None:
             try:
-                table = read_back(columns, answer.values)
+                table = read_back(columns, np.array(last.values, np.int64))
                 self.keep(between_gpus(self.exchange, self.servers, table))
             except CheckFailed as error:
                 self.notes.append(f"{BACKENDS[self.backend].title} returned nonsense: {error}")
                 return ""
-        return answer.status
+        return last.status
 
     def stages(self, known: Timetable) -> None:
         """A program for each number of stages that could be better, from the fewest upwards."""
@@ -213,7 +228,8 @@ class _Search:
             bracket = Bracket(value, value, Status.CLAIMED, {}, title, certified)
         else:
             bracket = Bracket(value, certified[0], Status.OPEN, self.witness, title)
-        return BestTimetable(self.table, bracket, time_s, tuple(self.notes), self.interrupted)
+        said = tuple(self.notes), self.interrupted, self.ended, self.solver_s
+        return BestTimetable(self.table, bracket, time_s, *said)
 
 
 def seconds(exchange: ChunkExchange, table: Timetable) -> Fraction:

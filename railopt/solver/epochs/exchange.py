@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -30,7 +31,14 @@ import numpy as np
 
 from railopt.base.arrays import Bools, Ints, Value, frozen, whole_number
 from railopt.base.errors import CheckFailed, Infeasible, InputError
-from railopt.base.units import INT64_MAX, format_time
+from railopt.base.units import (
+    INT64_MAX,
+    PS_PER_S,
+    format_time,
+    parse_number,
+    parse_time,
+    seconds,
+)
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 
@@ -40,7 +48,7 @@ MOST_UNITS = 1 << 50
 """That all chunks may take one after the other: solvers that count in doubles hold them exactly."""
 MANY_PEERS = 10
 """Of a server with more of them, a bound does not try all sets."""
-NOBODY: dict[str, Any] = {"side": "send", "node": 0, "peers": [], "nics": []}
+EMPTY_LINE: dict[str, Any] = {"side": "send", "node": 0, "peers": [], "nics": []}
 """The line where nothing is sent between servers."""
 
 
@@ -75,6 +83,8 @@ class ChunkExchange(Value):
         if not self.epoch:
             return
         times = {int(t) for t in (*self.send.flat, *self.recv.flat) if t}
+        fits = Fraction(PS_PER_S * lcm(*times, self.inside)) * self.unit
+        some = f", a multiple of {Decimal(int(fits)) / 10**6}us" if fits.denominator == 1 else ""
         for what, time, whole in (
             *(("a chunk takes {} on a NIC", t, self.epoch % t == 0) for t in sorted(times)),
             ("a chunk takes {} on scale-up", self.inside, self.epoch % self.inside == 0),
@@ -84,8 +94,8 @@ class ChunkExchange(Value):
                 raise InputError(
                     f"{what.format(format_time(time * self.unit))}, which does not divide into "
                     f"epochs of {format_time(self.epoch * self.unit)}: an epoch carries whole "
-                    "chunks and a start-up lasts whole epochs; choose another --epoch, --chunk or "
-                    "--startup"
+                    f"chunks and a start-up lasts whole epochs; choose another --epoch{some}, "
+                    "--chunk or --startup"
                 )
 
     @classmethod
@@ -94,45 +104,37 @@ class ChunkExchange(Value):
         fabric: Fabric,
         traffic: Traffic,
         chunk: int,
-        startup: Fraction,
+        startup: Fraction | float | str,
         *,
         peers: int | None = None,
-        epoch: Fraction | None = None,
+        epoch: Fraction | float | str | None = None,
         stages: bool = True,
     ) -> ChunkExchange:
         """The exchange of this traffic in chunks of `chunk` bytes, the last one of a pair counted
-        as a whole one; `startup` and `epoch` in seconds, `epoch` by default what a chunk takes on
-        the slowest living NIC.
+        as a whole one; `startup` and `epoch` in seconds or as texts such as "2us", `epoch` by
+        default what a chunk takes on the slowest living NIC.
         """
         chunk = whole_number(chunk, "chunk", 1, INT64_MAX)
+        startup = _seconds(startup, "start-up")
         if startup < 0:
             raise InputError(f"a start-up of {float(startup):g} s: expected 0 or more")
         rates = fabric.living_rates
-        if epoch is None:
-            epoch = Fraction(chunk, min(rates))
+        epoch = Fraction(chunk, min(rates)) if epoch is None else _seconds(epoch, "epoch")
         if epoch <= 0:
             raise InputError("an epoch of no time: --epoch must be more than 0")
-        steps = [Fraction(chunk, rate) for rate in (*rates, fabric.scaleup)]
-        times = [*steps, startup, *([] if stages else [epoch])]
-        unit = Fraction(
-            gcd(*(t.numerator for t in times)),
-            lcm(*(t.denominator for t in times)),
-        )
+        more = [startup] if stages else [startup, epoch]
+        unit = _unit(chunk, [*rates, fabric.scaleup], more)
         demand = -(-traffic.bytes // chunk)
-        if (int(demand.sum()) * max(steps) + fabric.nodes * startup) / unit >= MOST_UNITS:
-            named = ", ".join(f"{rate}B/s" for rate in rates[:8])
-            raise InputError(
-                f"{int(demand.sum())} chunks of {chunk} bytes at {named} take too long for a "
-                f"program in units of {float(unit):.3g} s, the longest that divides all times; use "
-                "larger chunks or rates of fewer digits (49.2GB/s)"
-            )
+        count, slowest = int(demand.sum()), Fraction(chunk, min(*rates, fabric.scaleup))
+        if (count * slowest + fabric.nodes * startup) / unit >= MOST_UNITS:
+            raise InputError(_too_fine(count, chunk, [*rates, fabric.scaleup], more, unit))
         cost = {0: 0, **{rate: int(Fraction(chunk, rate) / unit) for rate in rates}}
         return cls(
             demand,
             np.vectorize(cost.__getitem__, otypes=[np.int64])(fabric.tx),
             np.vectorize(cost.__getitem__, otypes=[np.int64])(fabric.rx),
             fabric.node.near,
-            int(steps[-1] / unit),
+            int(Fraction(chunk, fabric.scaleup) / unit),
             int(startup / unit),
             (1 if stages else max(1, fabric.nodes - 1)) if peers is None else peers,
             0 if stages else int(epoch / unit),
@@ -179,6 +181,42 @@ class ChunkExchange(Value):
     def starts(self) -> int:
         """Epochs that a start-up takes; 0 with stages."""
         return self.startup // self.epoch if self.epoch else 0
+
+
+def _seconds(time: Fraction | float | str, what: str) -> Fraction:
+    """Exact seconds of a time such as "2us" or of a number."""
+    return seconds(parse_time(time)) if isinstance(time, str) else parse_number(time, what)
+
+
+def _unit(chunk: int, rates: list[int], more: list[Fraction]) -> Fraction:
+    """The common divisor of what a chunk takes at these rates and of more times."""
+    times = [*(Fraction(chunk, rate) for rate in rates), *more]
+    return Fraction(gcd(*(t.numerator for t in times)), lcm(*(t.denominator for t in times)))
+
+
+def _too_fine(
+    count: int, chunk: int, rates: list[int], more: list[Fraction], unit: Fraction
+) -> str:
+    """That rates have no common unit that a program can count in, and what has one: fewer digits of
+    the rates, if that is why.
+    """
+    said = (
+        f"{count} chunks of {chunk} bytes at {', '.join(f'{rate}B/s' for rate in rates[:8])} take "
+        f"too long for a program in units of {float(unit):.3g} s, the longest that divides all "
+        "times; use larger chunks"
+    )
+    for digits in range(8, 0, -1):
+        fewer = [rate - rate % 10 ** max(0, len(str(rate)) - digits) for rate in rates]
+        if fewer != rates and _unit(chunk, fewer, more) * MOST_UNITS > 2 * count * Fraction(
+            chunk, min(fewer)
+        ):
+            named = ", ".join(
+                f"{less}B/s instead of {rate}B/s ({less / max(fewer[:-1]):.9g} of the fastest)"
+                for rate, less in zip(rates[:8], fewer[:8], strict=True)
+                if less < rate
+            )
+            return f"{said}, or rates of {digits} digits: {named}"
+    return said
 
 
 class Timetable(NamedTuple):
@@ -236,14 +274,36 @@ def lengths(exchange: ChunkExchange, table: Timetable) -> list[int]:
     return found
 
 
+def relayed(exchange: ChunkExchange, wire: Ints, end: int) -> Ints:
+    """int64 [periods, GPUs, rails]: the chunks on the wire (see `Timetable`) of each source (`end`
+    0) or target (1) that is not near their rail.
+    """
+    found = np.zeros((len(wire), len(exchange.demand), exchange.rails), np.int64)
+    at: Any = (slice(None), exchange.pairs[:, end])
+    np.add.at(found, at, wire)
+    found[:, np.tile(exchange.near, (exchange.nodes, 1))] = 0
+    return found
+
+
+def at_once(exchange: ChunkExchange, table: Timetable) -> Timetable:
+    """The same with all hops of a chunk in the period in which it is on the wire."""
+    give, take = (relayed(exchange, table.wire, end) for end in (0, 1))
+    return table._replace(give=give, take=take)
+
+
+def _between(exchange: ChunkExchange, each: Ints) -> Ints:
+    """int64 [nodes, nodes, ...]: the sums over the pairs of two servers of int64 [pairs, ...]."""
+    between = np.zeros((exchange.nodes, exchange.nodes, *each.shape[1:]), np.int64)
+    source, target = exchange.node_of[exchange.pairs.T]
+    np.add.at(between, (source, target), each)
+    return between
+
+
 def _loads(exchange: ChunkExchange, table: Timetable, p: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Chunks that NICs send and receive, [nodes, rails], and that scale-up ports of GPUs put out
     and take in, [GPUs], in period p.
     """
-    n, gpus = exchange.nodes, exchange.gpus
-    between = np.zeros((n, n, exchange.rails), np.int64)
-    source, target = exchange.node_of[exchange.pairs.T]
-    np.add.at(between, (source, target), table.wire[p])
+    between = _between(exchange, table.wire[p])
     if ((between > 0).sum(axis=0) > exchange.peers).any() or (
         (between > 0).sum(axis=1) > exchange.peers
     ).any():
@@ -253,7 +313,7 @@ def _loads(exchange: ChunkExchange, table: Timetable, p: int) -> tuple[Ints, Int
         raise CheckFailed(f"period {p}: a dead NIC carries chunks")
     out = table.give[p].sum(axis=1)
     into = table.take[p].sum(axis=1)
-    holder = exchange.node_of[:, None] * gpus + exchange.owner
+    holder = exchange.node_of[:, None] * exchange.gpus + exchange.owner
     np.add.at(into, holder, table.give[p])
     np.add.at(out, holder, table.take[p])
     np.add.at(out, exchange.inner[:, 0], table.local[p])
@@ -269,12 +329,8 @@ def _check_carried(exchange: ChunkExchange, table: Timetable) -> None:
     stays = exchange.demand[tuple(exchange.inner.T)]
     if (table.wire.sum(axis=(0, 2)) != asked).any() or (table.local.sum(axis=0) != stays).any():
         raise CheckFailed("a timetable does not carry the demand")
-    near = np.tile(exchange.near, (exchange.nodes, 1))
     for hop, end in ((table.give, 0), (table.take, 1)):
-        wired = np.zeros_like(hop)
-        at: Any = (slice(None), exchange.pairs[:, end])
-        np.add.at(wired, at, table.wire)
-        wired[:, near] = 0
+        wired = relayed(exchange, table.wire, end)
         first, then = (hop, wired) if end == 0 else (wired, hop)
         ready = first.cumsum(axis=0)
         if not exchange.epoch:
@@ -288,10 +344,7 @@ def _check_started(exchange: ChunkExchange, table: Timetable, p: int) -> None:
     busy = exchange.starts
     if not busy:
         return
-    n = exchange.nodes
-    between = np.zeros((n, n, exchange.rails), np.int64)
-    source, target = exchange.node_of[exchange.pairs.T]
-    np.add.at(between, (source, target), table.wire[p])
+    between = _between(exchange, table.wire[p])
     running = table.start[max(0, p - busy + 1) : p + 1].sum(axis=(0, 2))
     begun = table.start[: max(0, p - busy + 1)].sum(axis=0)
     if (
@@ -362,9 +415,7 @@ class _Line(NamedTuple):
 
 def _lines(exchange: ChunkExchange) -> Iterator[_Line]:
     """The lines of all servers that send or receive."""
-    between = np.zeros((exchange.nodes, exchange.nodes), np.int64)
-    source, target = exchange.node_of[exchange.pairs.T]
-    np.add.at(between, (source, target), exchange.demand[tuple(exchange.pairs.T)])
+    between = _between(exchange, exchange.demand[tuple(exchange.pairs.T)])
     for side, times, others, rows in (
         ("send", exchange.send, exchange.recv, between),
         ("recv", exchange.recv, exchange.send, between.T),
@@ -382,7 +433,7 @@ def _lines(exchange: ChunkExchange) -> Iterator[_Line]:
 def busiest_line(exchange: ChunkExchange) -> Witnessed:
     """What the NICs of a server need at least, in stages without the start-ups."""
     lines = [_wired(exchange, line) for line in _lines(exchange)]
-    nothing = Witnessed(0, {**NOBODY, **_needs(exchange, 0, 0)})
+    nothing = Witnessed(0, {**EMPTY_LINE, **_needs(exchange, 0, 0)})
     return max(lines, key=lambda line: line.value, default=nothing)
 
 
@@ -394,7 +445,7 @@ def fewest_stages(exchange: ChunkExchange) -> Witnessed:
         for some in line.sets()
     )
     most = max(counted, key=lambda each: each[0], default=None)
-    return Witnessed(0, NOBODY) if most is None else Witnessed(most[0], most[1].named(most[2]))
+    return Witnessed(0, EMPTY_LINE) if most is None else Witnessed(most[0], most[1].named(most[2]))
 
 
 def _wired(exchange: ChunkExchange, line: _Line) -> Witnessed:

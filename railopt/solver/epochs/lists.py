@@ -1,11 +1,11 @@
-"""A plain timetable in epochs: every NIC sends whatever it may, first come first served."""
+"""A greedy timetable in epochs: each NIC sends the first chunk that it may send."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from railopt.base.arrays import Ints
-from railopt.solver.epochs.exchange import ChunkExchange, Timetable, empty
+from railopt.solver.epochs.exchange import ChunkExchange, Timetable, at_once, empty
 
 
 class _Epoch:
@@ -79,15 +79,13 @@ def in_epochs(exchange: ChunkExchange, load: Ints) -> Timetable:
                 ):
                     left[pair, rail] -= 1
                     row.wire[0, pair, rail] += 1
-                    row.give[0, g, rail] += not exchange.near[g % exchange.gpus, rail]
-                    row.take[0, h, rail] += not exchange.near[h % exchange.gpus, rail]
         for pair, (g, h) in enumerate(exchange.inner.tolist()):
             while inner[pair] and epoch.fits_inside(g, h):
                 inner[pair] -= 1
                 row.local[0, pair] += 1
         rows.append(row)
     parts = zip(empty(exchange, 0), *rows, strict=True)
-    return Timetable(*(np.concatenate(part) for part in parts))
+    return at_once(exchange, Timetable(*(np.concatenate(part) for part in parts)))
 
 
 def _call(

@@ -9,14 +9,14 @@ epochs    start[p, source, target, rail]: 0 or 1.  Nothing to minimise: their nu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from itertools import pairwise
+from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Ints
+from railopt.base.arrays import Bools, Ints
 from railopt.base.errors import InputError
 from railopt.solver.epochs.exchange import (
     ChunkExchange,
@@ -25,44 +25,27 @@ from railopt.solver.epochs.exchange import (
     empty,
     fewest_stages,
 )
+from railopt.solver.program.mip import FREE, MixedProgram
 
 Term = tuple[Any, int]
 """A column and its factor."""
-FREE = int(np.iinfo(np.int64).max)
-"""Of a row that has no upper end; CP-SAT takes it so too."""
-MAX_COLUMNS = 100_000
-"""Of a program: with twice as many CP-SAT passes the memory of its process (see `processes`)."""
-
-
-class WholeProgram(NamedTuple):
-    """min cost . v where row_low <= A v <= row_high and 0 <= v <= high, v whole; all int64.
-
-    rows, columns, values [entries]: A by entry
-    """
-
-    cost: Ints
-    high: Ints
-    rows: Ints
-    columns: Ints
-    values: Ints
-    row_low: Ints
-    row_high: Ints
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """As a plain `.npz`, for the process that solves it."""
-        arrays: dict[str, Any] = self._asdict()
-        np.savez(path, **arrays)
-
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> WholeProgram:
-        with np.load(path, allow_pickle=False) as data:
-            return cls(*(data[name] for name in cls._fields))
+MOST = {"variables": 100_000, "entries": 2_000_000, "places": 20_000_000}
+"""Of a program (see `sizes`): with twice as many variables CP-SAT passes the memory of its process
+(see `processes`), and so many entries take some six seconds to build.
+"""
+MOST_BEATS = 100
+"""Of a chunk: with more, factors are so large that CP-SAT takes longer than without beats."""
 
 
 class EpochColumns(NamedTuple):
-    """The numbers of the program's columns, by what they stand for; -1 where there is none."""
+    """The numbers of the program's columns, by what they stand for; -1 where there is none.
+
+    given, taken  chunks that wait where they were given, or where they are to be taken
+    """
 
     table: Timetable
+    given: Ints
+    taken: Ints
     link: Ints
     length: Ints
     wired: Ints
@@ -78,35 +61,69 @@ class _ProgramRows:
         self.high: list[int] = []
 
     def add(self, terms: Iterable[Term], low: int, high: int) -> None:
-        """low <= sum of factor * column <= high; columns of -1 are left out."""
+        """low <= sum of factor * column <= high; columns of -1 and factors of 0 are left out."""
         row = len(self.low)
-        self.entries += [(row, int(column), int(factor)) for column, factor in terms if column >= 0]
+        self.entries += [(row, int(c), int(factor)) for c, factor in terms if c >= 0 and factor]
         self.low.append(low)
         self.high.append(high)
 
 
-def columns_of(exchange: ChunkExchange, periods: int) -> int:
-    """How many columns the program of so many periods has."""
-    n, rails = exchange.nodes, exchange.rails
+class _Living(NamedTuple):
+    """Where a period of a program has columns, bool: [pairs, rails], twice [GPUs, rails], and
+    [nodes, nodes, rails] for links.
+    """
+
+    wire: Bools
+    give: Bools
+    take: Bools
+    talks: Bools
+
+
+def _living(exchange: ChunkExchange) -> _Living:
+    n = exchange.nodes
+    source, target = exchange.node_of[exchange.pairs.T]
+    wire = (exchange.send > 0)[source] & (exchange.recv > 0)[target]
+    far = ~np.tile(exchange.near, (n, 1))
+    ends = (np.bincount(end, minlength=len(far)) > 0 for end in exchange.pairs.T)
+    give, take = (far & some[:, None] for some in ends)
+    talks = np.zeros((n, n, exchange.rails), np.bool_)
+    np.logical_or.at(talks, (source, target), wire)
+    return _Living(wire, give, take, talks)
+
+
+def _limited(exchange: ChunkExchange) -> bool:
+    """Whether columns say which links have bytes."""
+    return exchange.peers < exchange.nodes - 1 or not exchange.epoch
+
+
+def sizes(exchange: ChunkExchange, periods: int) -> dict[str, int]:
+    """What the program of so many periods has: variables; entries at most, which start-ups make
+    many; places in a table of servers x servers x rails over all periods, which are held in full.
+    """
+    living, starts = _living(exchange), exchange.starts
     wired = periods if exchange.epoch else periods // 2
-    link = n * n * rails * (2 if exchange.starts else 1)
-    inside = 2 * len(exchange.demand) * rails + len(exchange.inner) + 1
-    return int(inside * periods + (len(exchange.pairs) * rails + link + 1) * wired)
+    wire, give, take, talks = (int(where.sum()) for where in living)
+    each = 2 * (give + take) + len(exchange.inner) + talks * bool(starts) + (not exchange.epoch)
+    of_stages = 0 if exchange.epoch else 2 if _beat(exchange) else 1
+    variables = each * periods + (wire + talks * _limited(exchange) + of_stages) * wired
+    begun = talks * periods * (periods // 2 + min(starts, periods)) if starts else 0
+    places = exchange.nodes**2 * exchange.rails * periods
+    return {"variables": variables, "entries": 10 * variables + begun, "places": places}
 
 
 def check_size(exchange: ChunkExchange, periods: int) -> None:
     """Refuse a program that is too large, before it is built."""
-    size = columns_of(exchange, periods)
-    if size > MAX_COLUMNS:
-        fewer = "larger chunks or fewer GPUs" if exchange.epoch else "fewer GPUs"
-        raise InputError(
-            f"a program of {size} variables or more ({len(exchange.pairs)} pairs x "
-            f"{exchange.rails} rails, {periods} periods): too large for memory, at most "
-            f"{MAX_COLUMNS}; use {fewer}"
-        )
+    for what, size in sizes(exchange, periods).items():
+        if size > MOST[what]:
+            fewer = "larger chunks or fewer GPUs" if exchange.epoch else "fewer GPUs"
+            raise InputError(
+                f"a program of {size} {what} ({len(exchange.pairs)} pairs x {exchange.rails} "
+                f"rails, {exchange.nodes} servers, {periods} periods): too large for memory, at "
+                f"most {MOST[what]}; use {fewer}"
+            )
 
 
-def build(exchange: ChunkExchange, periods: int, most: int) -> tuple[WholeProgram, EpochColumns]:
+def build(exchange: ChunkExchange, periods: int, most: int) -> tuple[MixedProgram, EpochColumns]:
     """The program of at most so many periods; in stages, whose value is at most `most`.
 
     With stages every other period, the first and the last too, has no bytes on the wire: one
@@ -127,8 +144,9 @@ def build(exchange: ChunkExchange, periods: int, most: int) -> tuple[WholeProgra
     cost[columns.length[columns.length >= 0]] = 1
     rows.add([(column, 1) for column in np.flatnonzero(cost)], 0, most)
     row, column, value = np.array(rows.entries, np.int64).reshape(-1, 3).T
-    low, top = np.array(rows.low), np.array(rows.high)
-    return WholeProgram(cost, high, row, column, value, low, top), columns
+    zero, whole = np.zeros_like(high), np.ones(len(high), np.bool_)
+    ends = np.array(rows.low), np.array(rows.high)
+    return MixedProgram(cost, zero, high, whole, row, column, value, *ends), columns
 
 
 def read_back(columns: EpochColumns, values: Ints) -> Timetable:
@@ -141,17 +159,12 @@ def _columns(exchange: ChunkExchange, periods: int, most: int) -> tuple[EpochCol
     """The columns, and the largest value of each."""
     staged, highs = not exchange.epoch, list[int]()
     shape = empty(exchange, periods)
-    n, rails = exchange.nodes, exchange.rails
-    source, target = exchange.node_of[exchange.pairs.T]
-    alive = (exchange.send[source] > 0) & (exchange.recv[target] > 0)
+    living = _living(exchange)
     asked = exchange.demand[tuple(exchange.pairs.T)]
-    far = ~np.tile(exchange.near, (n, 1))
     leaves, comes = (
-        np.bincount(exchange.pairs[:, end], asked, len(exchange.demand)).astype(np.int64)
+        np.bincount(exchange.pairs[:, end], asked, len(exchange.demand)).astype(np.int64)[:, None]
         for end in (0, 1)
     )
-    talks = np.zeros((n, n, rails), np.bool_)
-    np.logical_or.at(talks, (source, target), alive)
     stays = exchange.demand[tuple(exchange.inner.T)]
 
     def numbered(like: Ints, most_of: Any, where: Any) -> Ints:
@@ -165,18 +178,23 @@ def _columns(exchange: ChunkExchange, periods: int, most: int) -> tuple[EpochCol
     inner = np.arange(periods)
     wires = inner % 2 == 1 if staged else inner >= 0
     table = Timetable(
-        numbered(shape.wire, asked[:, None], alive & wires[:, None, None]),
-        numbered(shape.give, leaves[:, None], far & (leaves > 0)[:, None]),
-        numbered(shape.take, comes[:, None], far & (comes > 0)[:, None]),
+        numbered(shape.wire, asked[:, None], living.wire & wires[:, None, None]),
+        numbered(shape.give, leaves, living.give),
+        numbered(shape.take, comes, living.take),
         numbered(shape.local, stays, True),
-        numbered(shape.start, 1, talks if exchange.starts else False),
+        numbered(shape.start, 1, living.talks & bool(exchange.starts)),
     )
-    limited = exchange.peers < n - 1 or staged
-    link = numbered(shape.start, 1, talks & wires[:, None, None, None] & limited)
+    given = numbered(shape.give, leaves, living.give)
+    taken = numbered(shape.take, comes, living.take)
+    linked = living.talks & wires[:, None, None, None] & _limited(exchange)
+    link = numbered(shape.start, 1, linked)
     length = numbered(inner, most, staged)
     wired = numbered(inner, 1, wires & staged)
-    beats = numbered(inner, int(asked.sum()), wires & bool(staged and _beat(exchange)))
-    return EpochColumns(table, link, length, wired, beats), np.array(highs, np.int64)
+    beat = 0 if exchange.epoch else _beat(exchange)
+    each = max(exchange.send.max(), exchange.recv.max()) // (beat or 1)
+    beats = numbered(inner, int(asked.sum()) * each, wires & bool(beat))
+    made = EpochColumns(table, given, taken, link, length, wired, beats)
+    return made, np.array(highs, np.int64)
 
 
 def _carried(exchange: ChunkExchange, columns: EpochColumns, rows: _ProgramRows) -> None:
@@ -189,17 +207,19 @@ def _carried(exchange: ChunkExchange, columns: EpochColumns, rows: _ProgramRows)
         asked = int(exchange.demand[g, h])
         rows.add([(c, 1) for c in table.local[:, pair]], asked, asked)
     lag = 0 if exchange.epoch else 1
-    for hop, end in ((table.give, 0), (table.take, 1)):
+    for hop, stock, end in ((table.give, columns.given, 0), (table.take, columns.taken, 1)):
         for gpu, rail in np.argwhere(hop[0] >= 0).tolist():
             wire = table.wire[:, exchange.pairs[:, end] == gpu, rail]
             first, then = (hop[:, gpu, rail, None], wire)
             if end:
                 first, then = then, first
+            waits = stock[:, gpu, rail]
             for p in range(periods):
-                ready: list[Term] = [(c, 1) for c in first[: max(0, p + 1 - lag)].flat]
-                gone: list[Term] = [(c, -1) for c in then[: p + 1].flat]
-                rows.add([*ready, *gone], 0, FREE)
-            rows.add([*((c, 1) for c in first.flat), *((c, -1) for c in then.flat)], 0, 0)
+                came: list[Term] = [(c, 1) for c in first[p - lag]] if p >= lag else []
+                held: list[Term] = [(waits[p - 1], 1)] if p else []
+                gone: list[Term] = [(c, -1) for c in (waits[p], *then[p])]
+                rows.add([*came, *held, *gone], 0, 0)
+            rows.add([(c, 1) for c in (waits[-1], *first[periods - lag :].flat)], 0, 0)
 
 
 def _loaded(exchange: ChunkExchange, columns: EpochColumns, rows: _ProgramRows) -> None:
@@ -249,26 +269,26 @@ def _fits(
     if exchange.epoch:
         rows.add(load, 0, exchange.epoch)
         return
-    against = [(column, -factor) for column, factor in load]
-    if wire and columns.beats[p] >= 0:
-        rows.add([*((c, -1) for c, _ in load), (columns.beats[p], 1)], 0, FREE)
+    if wire and (beat := _beat(exchange)):
+        rows.add([*((c, -time // beat) for c, time in load), (columns.beats[p], 1)], 0, FREE)
         return
     begun = [(columns.wired[p], -exchange.startup)] if wire else []
+    against = [(c, -factor) for c, factor in load]
     rows.add([*against, *begun, (columns.length[p], 1)], 0, FREE)
 
 
 def _beat(exchange: ChunkExchange) -> int:
-    """What a chunk takes on every living NIC; 0 where they differ."""
-    times = {int(t) for t in (*exchange.send.flat, *exchange.recv.flat) if t}
-    return times.pop() if len(times) == 1 else 0
+    """What divides the time of a chunk on every living NIC; 0 where one takes many of it."""
+    beat = gcd(*exchange.send.flat, *exchange.recv.flat)
+    return beat if max(exchange.send.max(), exchange.recv.max()) <= MOST_BEATS * beat else 0
 
 
 def _known(exchange: ChunkExchange, columns: EpochColumns, rows: _ProgramRows) -> None:
     """In stages: how many there are at least, and how many beats they have together.  Both follow
     from the other rows, but not from their relaxation.
     """
-    rows.add([(c, 1) for c in columns.wired], fewest_stages(exchange)[0], FREE)
     beat = _beat(exchange)
+    rows.add([(c, 1) for c in columns.wired], fewest_stages(exchange)[0], FREE)
     if not beat:
         return
     rows.add([(c, 1) for c in columns.beats], busiest_line(exchange)[0] // beat, FREE)

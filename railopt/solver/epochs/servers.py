@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from railopt.solver.epochs.exchange import ChunkExchange, Timetable, empty
+from railopt.solver.epochs.exchange import ChunkExchange, Timetable, at_once, empty
 
 
 def between_servers(exchange: ChunkExchange, epochs: int) -> ChunkExchange:
@@ -58,11 +58,8 @@ def between_gpus(exchange: ChunkExchange, servers: ChunkExchange, table: Timetab
         for p, rail in np.argwhere(table.wire[:, pair]).tolist():
             for _ in range(int(table.wire[p, pair, rail])):
                 at = next(k for k in some if left[tuple(exchange.pairs[k])])
-                g, h = exchange.pairs[at].tolist()
-                left[g, h] -= 1
+                left[tuple(exchange.pairs[at])] -= 1
                 found.wire[p, at, rail] += 1
-                found.give[p, g, rail] += not exchange.near[g % exchange.gpus, rail]
-                found.take[p, h, rail] += not exchange.near[h % exchange.gpus, rail]
     for pair, (g, h) in enumerate(exchange.inner.tolist()):
         np.add.at(found.local[:, pair], np.arange(exchange.demand[g, h]) % epochs, 1)
-    return found
+    return at_once(exchange, found)

@@ -6,7 +6,7 @@ no combination is met twice.  Nor is a load tried that could be fuller with anot
 or in place of a smaller one, when it is the only load left to carry the job branched on.  If there
 is a cover with it, there is one with the fuller load, met here or with a load that failed before.
 
-numba caches by file: after a change here, remove the caches of fill.py, which inlines this code.
+The kernels of fill.py inline this code, and numba's cache of them does not see changes here.
 """
 
 from __future__ import annotations
@@ -48,14 +48,12 @@ class Masks(NamedTuple):
     of_class   [classes, words]
     loose      bool [loads]: which waste enough that any job at all could be added, or take the
                place of a smaller one
-    order      int64 [types]: the types by rising number of loads that have them
     """
 
     more: Array
     first_row: Array
     of_class: Array
     loose: Array
-    order: Array
 
 
 class Stack(NamedTuple):
@@ -107,22 +105,7 @@ def masks_of(loads: CoverLoads) -> Masks:
             for k in range(table[load, t]):
                 more[first_row[t] + k, word] |= bit
     loose = loose_loads(loads.sizes, table, loads.wastes)
-    return Masks(more, first_row, of_class, loose, rarest_first(more, first_row, counts.size))
-
-
-@part
-def rarest_first(more: Array, first_row: Array, types: int) -> Array:
-    """`Masks.order`, equal ones by index; by insertion, which compiles quickly."""
-    order, having = np.zeros(types, np.int64), np.zeros(types, np.int64)
-    for t in range(types):
-        for w in range(more.shape[1]):
-            having[t] += popcount(more[first_row[t], w])
-        place = t
-        while place and having[order[place - 1]] > having[t]:
-            order[place] = order[place - 1]
-            place -= 1
-        order[place] = t
-    return order
+    return Masks(more, first_row, of_class, loose)
 
 
 @part
@@ -169,7 +152,7 @@ def rarest(masks: Masks, stack: Stack, level: int) -> tuple[int, int]:
     """(type of job left with the fewest usable loads, how many); type -1 where no job is left."""
     usable, left, more = stack.usable[level], stack.left[level], masks.more
     reach, kind, fewest = stack.reach[level], -1, 64 * usable.size + 1
-    for t in masks.order:  # a type that no usable load has is likely one that few have at all
+    for t in range(left.size):
         if left[t]:
             row, found = masks.first_row[t], 0
             for w in range(reach):

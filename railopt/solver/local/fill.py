@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.draws import below, shuffle
-from railopt.base.kernels import kernel, part
+from railopt.base.kernels import below, kernel, part, shuffle
 from railopt.solver.local.cover import FOUND, CoverLoads, search
 from railopt.solver.local.subsets import POOL, best_subset
 from railopt.solver.local.window import (

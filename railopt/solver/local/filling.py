@@ -7,9 +7,8 @@ from itertools import cycle
 import numpy as np
 
 from railopt.base.arrays import Ints
-from railopt.base.draws import seeded
+from railopt.base.kernels import seeded
 from railopt.solver.local import fill, values
-from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.state import LocalState
 
 BUDGET_S = 0.03  # what looking for a perfect assignment may take at first
@@ -22,9 +21,8 @@ def resplits(state: LocalState, start: Ints) -> None:
     loads = values.loads_of(state.sizes, assignment, state.rails)
     round_s = 4e-9 * len(state.sizes) + 4e-8 * (1 << (width + 1) // 2)
     rounds = max(1, state.deadline.afford(100 * state.rails, 1 / round_s))
-    speeds = np.array([state.slowness[0] / ticks for ticks in state.slowness])
     capacities, draws = state.capacities(state.bound), seeded(state.seed)
-    fill.resplit(state.sizes, capacities, speeds, rounds, width, assignment, loads, draws)
+    fill.resplit(state.sizes, capacities, state.speeds, rounds, width, assignment, loads, draws)
     state.improve(assignment, "re-split")
 
 
@@ -34,43 +32,20 @@ def pool_width(sizes: Ints) -> int:
 
 
 def perfect(state: LocalState, budget_s: float = BUDGET_S) -> None:
-    """Look for an assignment that attains the bound; at first not for long where the LP may raise
-    that, which on rails of several speeds takes longer.
+    """Attempts to attain the bound, by rising number of rails left to the exact search, until one
+    does or no time is left; at first not for long where the LP may raise the bound, which on rails
+    of several speeds takes longer.
     """
     part = 3 if state.lp is not None and state.equal_rails else 1
-    _attain(state, state.bound, state.deadline.within(budget_s / part))
-
-
-def closer(state: LocalState, budget_s: float) -> None:
-    """Better assignments: half as far from the bound, while such are found, else half as much
-    better.  In turn with these, a quarter as far from the bound as the try before, where rails have
-    fewer loads that waste so little.  Each try has an eighth of the time.
-    """
-    stop = state.deadline.within(budget_s)
-    better, near = (state.value - state.bound) // 2, (state.value - state.bound) // 8
-    while better > 0 and not (state.over() or stop.over):
-        aim = state.value - better
-        _attain(state, aim, stop.within(budget_s / 8))
-        found = state.value <= aim
-        if not (found or near == 0 or state.over() or stop.over):
-            _attain(state, state.bound + near, stop.within(budget_s / 8))
-            near //= 4
-        better = min(2 * better, state.value - state.bound) // (2 if found else 4)
-
-
-def _attain(state: LocalState, time: int, stop: Deadline) -> None:
-    """Attempts to attain a time, by rising number of rails left to the exact search, until one does
-    or no time is left.
-    """
-    sizes, rails = state.sizes, state.rails
-    capacities, found = state.capacities(time), np.empty(len(sizes), np.int64)
+    sizes, rails, stop = state.sizes, state.rails, state.deadline.within(budget_s / part)
+    capacities, found = state.capacities(state.bound), np.empty(len(sizes), np.int64)
     width, rng = pool_width(sizes), np.random.default_rng(state.seed)
     draws = seeded(state.seed)
     for keep in cycle(_kept_rails(len(sizes) / rails, rails)):
         order = np.arange(rails) if state.equal_rails else rng.permutation(rails)
         if fill.fill(sizes, capacities[order], keep, width, draws, found):
             state.improve(order[found], "filling")
-        if state.value <= time or state.over() or stop.over:
+        if state.over() or stop.over:
             return
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from railopt.base.arrays import Ints
 from railopt.checker import WORK, Meter, Rejected, prove_local
-from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.bracket import Bracket
 from railopt.evidence.certificate import Certificate
 
 Witness = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class LocalOutcome:
+class LocalOutcome(NamedTuple):
     """What is known of one local problem.
 
     assignment  int64 [n], the rail of each job, in the order of the sizes given
@@ -29,10 +26,10 @@ class LocalOutcome:
     notes       steps that failed, and how: what the others found stays
     """
 
-    assignment: Ints = field(repr=False)
+    assignment: Ints
     searched: Bracket
     time_s: float
-    problem: tuple[Ints, Sequence[int]] = field(repr=False)
+    problem: tuple[Ints, Sequence[int]]
     notes: tuple[str, ...] = ()
 
     @property
@@ -51,33 +48,21 @@ class LocalOutcome:
         return self.searched.witness
 
     @property
-    def method(self) -> str:
-        """What gave the bound, then what gave the value."""
-        return self.searched.by
-
-    @property
     def closed(self) -> bool:
         """Value and bound meet: this solver found the optimum."""
-        return self.searched.status is not Status.OPEN
-
-    @cached_property
-    def bracket(self) -> Bracket:
-        """What is known, the checker asked: what rests on a search alone stays claimed."""
-        if self.closed and self.checkable:
-            return replace(self.searched, status=Status.KNOWN)
-        return self.searched
+        return self.value == self.bound
 
     @property
-    def optimal(self) -> bool:
-        """Whether the assignment is optimal, by a witness that the checker accepts."""
-        return self.bracket.optimum_known
-
-    @cached_property
     def checkable(self) -> bool:
         """Whether the checker, asked here, accepts the witness; if that is too much work for it,
         the bound rests on this solver's search.
         """
         return self.accepted(Meter(WORK))
+
+    @property
+    def optimal(self) -> bool:
+        """Whether the assignment is optimal, by a witness that the checker accepts."""
+        return self.closed and self.checkable
 
     def accepted(self, meter: Meter) -> bool:
         """Whether the checker accepts the witness with no more work than `meter` allows."""

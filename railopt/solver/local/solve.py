@@ -51,16 +51,14 @@ def solve_local(
     slowness = [common // rates[rail] for rail in live] or [1]
     state = LocalState(units, slowness, unit, deadline, seed)
     steps.search(state, chosen)
-    tick, witness = Fraction(unit, common), dict(state.witness)
-    if speeds is not None:
-        witness.pop("capacity", None)  # which are bytes; the bound says it in seconds
+    tick = Fraction(unit, common)
     assignment = np.empty(len(given), np.int64)
     assignment[order] = np.array(live, np.int64)[state.assignment] if len(given) else 0
     status = Status.CLAIMED if state.done else Status.OPEN
     by = f"{state.bound_by}, {state.value_by}"
     return LocalOutcome(
         assignment,
-        Bracket(state.value * tick, state.bound * tick, status, witness, by),
+        Bracket(state.value * tick, state.bound * tick, status, state.witness, by),
         clock() - began,
         (given, rates),
         tuple(state.notes),

@@ -25,7 +25,8 @@ class LocalState:
     sizes       int64 [n], descending
     slowness    ticks that each rail takes for a unit, rising; rails of one slowness are a class.
                 On equal rails that is 1: there a time is the load of the fullest rail
-    bound       nothing is done in less, by `witness` (its sizes and capacity in bytes)
+    speeds      float64 [rails], the same as parts of the fastest rail's speed
+    bound       nothing is done in less, by `witness` (its sizes in bytes)
     value       when the last rail of `assignment` int64 [n] is done
     lp          the configuration LP, once a step has built it
     notes       steps that failed, and how
@@ -36,6 +37,7 @@ class LocalState:
     ) -> None:
         self.sizes, self.slowness, self.unit, self.seed = sizes, list(slowness), unit, seed
         self.rails, self.total = len(self.slowness), int(sizes.sum())
+        self.speeds = np.array([self.slowness[0] / ticks for ticks in self.slowness])
         classes = Counter(self.slowness)
         self.ticks, self.class_rails = list(classes), np.array(list(classes.values()), np.int64)
         self.deadline = deadline
@@ -83,7 +85,4 @@ class LocalState:
         """
         later = [(time // ticks + 1) * ticks for ticks in self.ticks if time // ticks < self.total]
         if min(later, default=0) > self.bound:
-            self.bound, self.bound_by = min(later), by
-            named = self.equal_rails and "jobs" not in witness
-            capacity = {"capacity": self.bound * self.unit - 1} if named else {}
-            self.witness = {**witness, **capacity}
+            self.bound, self.bound_by, self.witness = min(later), by, witness

@@ -20,7 +20,7 @@ from railopt.base.errors import printable
 from railopt.evidence.bounds import local_bound
 from railopt.solver.local import values
 from railopt.solver.local.exact import Windows, affordable_half, decide_times
-from railopt.solver.local.filling import closer, perfect, resplits
+from railopt.solver.local.filling import perfect, resplits
 from railopt.solver.local.prices import (
     configuration_lp,
     easy_prices_at_the_value,
@@ -65,11 +65,7 @@ def first_bound_and_value(state: LocalState) -> None:
     common = lcm(*state.ticks)
     bound, witness = local_bound(state.sizes, [common // ticks for ticks in state.slowness])
     state.refuted(int(bound * common) - 1, witness, str(witness["kind"]))
-    if state.equal_rails:
-        state.improve(values.lpt(state.sizes, state.rails), "lpt")
-    else:
-        speeds = np.array([state.slowness[0] / ticks for ticks in state.slowness])
-        state.improve(values.lpt_by_speed(state.sizes, speeds), "lpt")
+    state.improve(values.lpt(state.sizes, state.speeds), "lpt")
 
 
 def constructions(state: LocalState) -> None:
@@ -95,8 +91,6 @@ def full_search(state: LocalState) -> None:
             exact_search(state, windows, steps)
         if not state.over():
             perfect(state, budget_s)
-        if not state.over():
-            closer(state, budget_s)
         if not state.over():
             configuration_lp(state)
         if not state.over():

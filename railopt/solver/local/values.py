@@ -23,27 +23,19 @@ def loads_of(sizes: Array, assignment: Array, rails: int) -> Array:
 
 
 @kernel
-def lpt(sizes: Array, rails: int) -> Array:
-    """Each job, largest first, to the emptiest rail."""
-    assignment, loads = np.empty(sizes.size, np.int64), np.zeros(rails, np.int64)
+def lpt(sizes: Array, speeds: Array) -> Array:
+    """Each job, largest first, to the rail that would be done with it first; speeds float64
+    [rails].
+    """
+    assignment, loads = np.empty(sizes.size, np.int64), np.zeros(speeds.size, np.int64)
     for job in range(sizes.size):
         rail = 0
-        for other in range(1, rails):
-            if loads[other] < loads[rail]:
+        for other in range(1, speeds.size):
+            later = (loads[other] + sizes[job]) * speeds[rail]
+            if later < (loads[rail] + sizes[job]) * speeds[other]:
                 rail = other
         assignment[job] = rail
         loads[rail] += sizes[job]
-    return assignment
-
-
-@kernel
-def lpt_by_speed(sizes: Array, speeds: Array) -> Array:
-    """Each job, largest first, to the rail that would be done with it first; speeds float64."""
-    loads, assignment = np.zeros(speeds.size, np.float64), np.empty(sizes.size, np.int64)
-    for job in range(sizes.size):
-        rail = np.argmin((loads + sizes[job]) / speeds)
-        loads[rail] += sizes[job]
-        assignment[job] = rail
     return assignment
 
 

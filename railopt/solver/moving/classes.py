@@ -16,9 +16,7 @@ from railopt.base.arrays import Array, Bools, Int32s, Ints, total
 from railopt.base.errors import Infeasible
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.plan import needed_by, rail_costs
-
-CODES = 1 << 20  # numbers for rows: a product with nodes x GPUs x nodes stays below 2**63
+from railopt.model.plan import rail_costs, target_sets
 
 
 class Classes(NamedTuple):
@@ -62,13 +60,14 @@ def classes_of(fabric: Fabric, chunks: Chunks) -> Classes:
     What a byte costs depends on its GPU and targets within their nodes and on which NICs live: of
     each such kind one chunk is looked at.
     """
-    targets, sets = _targets(fabric, chunks)
+    targets, sets = target_sets(chunks)
     pair = chunks.src_gpu.astype(np.int64) * fabric.nodes + chunks.dst
     first, size = _summed(pair * sets + targets, chunks.size)
     src, dst = chunks.src[first], chunks.dst[first]
-    rails, lives = _living(fabric, src, dst)
-    source = chunks.src_gpu[first].astype(np.int64) % fabric.gpus
-    row, kind = _numbered((source * sets + targets[first]) * lives + rails)
+    (sends, send_sets), (gets, get_sets) = (_codes(rates > 0) for rates in (fabric.tx, fabric.rx))
+    kinds = chunks.src_gpu[first] % fabric.gpus * send_sets + sends[src]
+    kinds = (kinds * get_sets + gets[dst]) * sets + targets[first]
+    _, row, kind = np.unique(kinds, return_index=True, return_inverse=True)
     some = chunks.take(first[row])
     live = (fabric.tx > 0)[some.src] & (fabric.rx > 0)[some.dst]
     for dead in np.flatnonzero(~live.any(axis=1))[:1]:
@@ -82,44 +81,8 @@ def classes_of(fabric: Fabric, chunks: Chunks) -> Classes:
     return Classes(src[kept], dst[kept], added, kind[kept], cost, live, floor)
 
 
-def _living(fabric: Fabric, src: Int32s, dst: Int32s) -> tuple[Ints, int]:
-    """A number [C] of the set of rails that live from each `src` to its `dst`, and one above all of
-    them.  Nodes have few sets of living NICs, so that only pairs of sets that occur are looked at.
-    """
-    (sends, _), (gets, sets) = (
-        _codes(np.packbits(rates > 0, axis=1).astype(np.int64)) for rates in (fabric.tx, fabric.rx)
-    )
-    row, pair = _numbered(sends[src] * sets + gets[dst])
-    joined = (fabric.tx > 0)[src[row]] & (fabric.rx > 0)[dst[row]]
-    codes, lives = _codes(np.packbits(joined, axis=1).astype(np.int64))
-    return codes[pair], lives
-
-
-def _targets(fabric: Fabric, chunks: Chunks) -> tuple[Array, int]:
-    """A number [C] of each chunk's set of targets in its node, and one above all of them."""
-    if chunks.targets is None and chunks.gpus == fabric.gpus:
-        return chunks.dst_gpu % fabric.gpus, fabric.gpus
-    packed = np.packbits(needed_by(fabric, chunks), axis=1)
-    return (packed[:, 0], 256) if packed.shape[1] == 1 else _codes(packed.astype(np.int64))
-
-
-def _numbered(code: Ints) -> tuple[Ints, Ints]:
-    """A row of each code there is, and the number [C] of each row's code among them."""
-    if int(code.max(initial=0)) >= CODES:
-        return np.unique(code, return_index=True, return_inverse=True)[1:]
-    row = np.full(CODES, -1, np.int64)
-    row[code] = np.arange(len(code))
-    present = np.flatnonzero(row >= 0)
-    number = np.zeros(CODES, np.int64)
-    number[present] = np.arange(len(present))
-    return row[present], number[code]
-
-
-def _codes(rows: Ints) -> tuple[Ints, int]:
+def _codes(rows: Array) -> tuple[Ints, int]:
     """A number of each row, the same for equal rows, and one above all of them."""
-    base = int(rows.max(initial=0)) + 1
-    if base ** rows.shape[1] < CODES:
-        return rows @ np.array([base**i for i in range(rows.shape[1])]), base ** rows.shape[1]
     code = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
     return code, int(code.max(initial=0)) + 1
 

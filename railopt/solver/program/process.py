@@ -15,7 +15,7 @@ from railopt.base import processes
 from railopt.base.errors import BackendError
 from railopt.base.extras import missing
 from railopt.solver.program.backends import Answer, Backend
-from railopt.solver.program.program import IntegerProgram
+from railopt.solver.program.mip import MixedProgram
 
 
 class BackendRun(NamedTuple):
@@ -25,16 +25,18 @@ class BackendRun(NamedTuple):
 
     answers: list[Answer]
     failure: str | None
+    timed_out: bool = False
     interrupted: bool = False
 
 
-def run(backend: Backend, program: IntegerProgram, limit_s: float) -> BackendRun:
+def run(backend: Backend, program: MixedProgram, limit_s: float) -> BackendRun:
     """Solve a program in a child process within `limit_s` seconds, its start included."""
     if not backend.available:
         return BackendRun([], missing(backend.imports, f"the back-end {backend.name}"))
     output = processes.ask(__name__, program.save, limit_s, backend.module)
     answers, garbled = _answers(output.lines)
-    return BackendRun(answers, _failure(backend, output, garbled), output.ended.interrupted)
+    failure, ended = _failure(backend, output, garbled), output.ended
+    return BackendRun(answers, failure, ended.timed_out, ended.interrupted)
 
 
 def _answers(lines: list[bytes]) -> tuple[list[Answer], bool]:
@@ -58,12 +60,16 @@ def _failure(backend: Backend, output: processes.ChildOutput, garbled: bool) -> 
 
 def main(program: str, answers: str, until: str, module: str) -> None:
     """The child: solve and append answers; what the back-end misses is its last word."""
-    problem = IntegerProgram.read(program)
+    problem = MixedProgram.read(program)
     solver = importlib.import_module(module)
     with processes.answers(answers) as say:
-        left_s = max(0.1, float(until) - time.time())
+        left_s, began = max(0.1, float(until) - time.time()), time.process_time()
+
+        def emit(answer: Answer) -> None:
+            say(answer._replace(spent_s=time.process_time() - began)._asdict())
+
         try:
-            solver.solve(problem, left_s, lambda answer: say(answer._asdict()))
+            solver.solve(problem, left_s, emit)
         except BackendError as error:
             print(error, file=sys.stderr)
             sys.exit(error.exit_code)

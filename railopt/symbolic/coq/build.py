@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from railopt.base.errors import BackendError, CheckFailed
@@ -59,11 +60,10 @@ class Statement:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The outcome of one ``coqc`` run: ok, its output (stdout then stderr) and its seconds."""
+    """The outcome of one ``coqc`` run: ok, and its output (stdout then stderr)."""
 
     ok: bool
     output: str
-    seconds: float
 
 
 def theory() -> Path:
@@ -100,47 +100,27 @@ def source_text(path: Path) -> str:
 
 def dependencies(folder: Path) -> dict[str, tuple[str, ...]]:
     """Module -> the modules of the theory it requires, in an order that builds."""
-    needs = {
-        path.stem: tuple(" ".join(_REQUIRED.findall(source_text(path))).split())
-        for path in sorted(folder.glob("*.v"))
-    }
-    ordered: dict[str, tuple[str, ...]] = {}
-    while len(ordered) < len(needs):
-        ready = [
-            name
-            for name, need in needs.items()
-            if name not in ordered and all(n in ordered for n in need)
-        ]
-        if not ready:
-            raise CheckFailed(
-                f"the Coq sources require each other in a circle: "
-                f"{sorted(set(needs) - set(ordered))}"
-            )
-        ordered |= {name: needs[name] for name in ready}
-    return ordered
+    sources = {path.stem: source_text(path) for path in sorted(folder.glob("*.v"))}
+    required = {name: " ".join(_REQUIRED.findall(text)).split() for name, text in sources.items()}
+    # coqc itself complains of a module that is not there
+    needs = {name: tuple(n for n in names if n in sources) for name, names in required.items()}
+    try:
+        return {name: needs[name] for name in TopologicalSorter(needs).static_order()}
+    except CycleError as error:
+        raise CheckFailed(f"the Coq sources require each other in a circle: {error}") from error
 
 
 def run_coqc(path: Path, folder: Path, timeout_s: float) -> Compiled:
     """Compile one file against the theory in ``folder``."""
-    start = time.monotonic()
-    command = [
-        coqc(),
-        "-q",
-        "-w",
-        "+deprecated-hint-without-locality",
-        "-Q",
-        str(folder),
-        "Rails",
-        str(path),
-    ]
+    options = ["-q", "-w", "+deprecated-hint-without-locality", "-Q", str(folder), "Rails"]
+    command = [coqc(), *options, str(path)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=path.parent
         )
     except subprocess.TimeoutExpired:
-        why = f"coqc {path.name}: no answer within {timeout_s:g} s"
-        return Compiled(False, why, time.monotonic() - start)
-    return Compiled(done.returncode == 0, done.stdout + done.stderr, time.monotonic() - start)
+        return Compiled(False, f"coqc {path.name}: no answer within {timeout_s:g} s")
+    return Compiled(done.returncode == 0, done.stdout + done.stderr)
 
 
 def _stale(folder: Path, module: str, needs: Iterable[str]) -> bool:
@@ -163,31 +143,21 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def build(folder: Path) -> dict[str, float]:
-    """Compile the stale modules; module -> seconds for those compiled.  Raises CheckFailed on an
-    error.
-    """
-    left = dependencies(folder)
-    seconds: dict[str, float] = {}
-    fresh: set[str] = set()
+def build(folder: Path) -> list[str]:
+    """Compile the stale modules, and return them.  Raises CheckFailed on an error."""
+    needs, built = dependencies(folder), list[str]()
+    order = TopologicalSorter(needs)
     with _alone(folder), ThreadPoolExecutor(2) as pool:
-        while left:
-            ready = [
-                name for name, needs in left.items() if all(need not in left for need in needs)
-            ]
-            work = [
-                name
-                for name in ready
-                if _stale(folder, name, left[name]) or any(need in fresh for need in left[name])
-            ]
+        order.prepare()
+        while ready := order.get_ready():
+            work = [name for name in ready if _stale(folder, name, needs[name])]
             runs = pool.map(lambda name: run_coqc(folder / f"{name}.v", folder, TIMEOUT_S), work)
             for name, done in zip(work, runs, strict=True):
                 if not done.ok:
                     raise CheckFailed(f"coqc {name}.v: {done.output.strip()}")
-                seconds[name] = done.seconds
-                fresh.add(name)
-            left = {name: needs for name, needs in left.items() if name not in ready}
-    return seconds
+                built.append(name)
+            order.done(*ready)
+    return built
 
 
 def declared(folder: Path, modules: Sequence[str]) -> list[tuple[str, str]]:
@@ -328,12 +298,9 @@ def main() -> int:
     args = parser.parse_args()
     start = time.monotonic()
     folder = theory()
-    seconds = build(folder)
+    built, every = build(folder), dependencies(folder)
     took = time.monotonic() - start
-    print(
-        f"built {len(seconds)} of {len(dependencies(folder))} files in {took:.1f} s",
-        file=sys.stderr,
-    )
+    print(f"built {len(built)} of {len(every)} files in {took:.1f} s", file=sys.stderr)
     if args.build:
         return 0
     if args.pin:

@@ -44,7 +44,6 @@ from railopt.policies import POLICIES, plan
 from railopt.symbolic.registry import proofs_folder
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.claims import ALLOWED, hot_of
-from railopt.symbolic.statements.hot_gpu import cuts
 
 Record = dict[str, Any]
 MOST_STAGES = 100_000  # that a replay takes
@@ -119,7 +118,7 @@ def validated(record: Any, path: Path) -> Record:
         known = set(where) <= set(WHERE) and len(set(where)) == len(where)
         if not known or not _small(record):
             raise FormatError(
-                f"{name}: more than {MOST_STAGES} stages or 6 rails, or hypotheses other than "
+                f"{name}: more than {MOST_STAGES} stages, or hypotheses other than "
                 f"{', '.join(WHERE)}, each once"
             )
     except (KeyError, TypeError, AttributeError, Rejected) as error:
@@ -128,11 +127,10 @@ def validated(record: Any, path: Path) -> Record:
 
 
 def _small(record: Record) -> bool:
-    """Whether a replay that tries every cut or stage has few enough of them."""
-    best = record["best"]
+    """Whether an instance has the figures of its kind, and few enough stages to replay."""
     if record["kind"] == "flow":
-        return 1 <= best["rails"] <= 6
-    return record["kind"] == "plan" or len(best["stages"]) <= MOST_STAGES
+        return bool(fields(record["best"], "best", "rails scale_up nic"))
+    return record["kind"] == "plan" or len(record["best"]["stages"]) <= MOST_STAGES
 
 
 def replay(record: Record) -> list[str]:
@@ -228,10 +226,10 @@ def policy_rails(problem: Record, policy: str) -> list[int]:
 
 
 def _replay_flow(record: Record) -> tuple[Fraction, Fraction, list[str]]:
-    """Time of one byte: 1/flow.  The flow respects every capacity; the cut shows that there is no
-    larger one.
+    """Time of one byte: 1/flow.  The flow respects every capacity; what the sending GPU's two ports
+    carry together, or all its node's NICs, shows that there is no larger one.
     """
-    best, bad = fields(record["best"], "best", "rails scale_up nic"), record["bad"]
+    best, bad = record["best"], record["bad"]
     for name in best:
         integer(best[name], name, 1)
     direct = fraction(bad["direct"], "direct")
@@ -243,7 +241,7 @@ def _replay_flow(record: Record) -> tuple[Fraction, Fraction, list[str]]:
         or len(peers) != best["rails"] - 1
     ):
         problems.append("the flow exceeds a capacity")
-    least = min(a * best["scale_up"] + b * best["nic"] for a, b in cuts(best["rails"]))
+    least = min(best["scale_up"] + best["nic"], best["rails"] * best["nic"])
     if least != flow:
         problems.append(f"the flow is {flow}, the least cut {least}")
     return 1 / flow, Fraction(1, best["rails"] * best["nic"]), problems
@@ -277,7 +275,7 @@ def _loads(record: Record) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def rails_of(bad: Record) -> list[int]:
-    """The rail of each chunk, whether it names its link above leaves or not."""
+    """The rail of each chunk, with or without a link above leaves in its entry."""
     return [place[0] if isinstance(place, list) else place for place in bad["assignment"]]
 
 

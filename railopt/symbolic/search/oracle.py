@@ -6,13 +6,15 @@ they are compared with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations_with_replacement, product
+from typing import Any
 
 import numpy as np
 
+from railopt.checker import Rejected
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
@@ -21,6 +23,14 @@ from railopt.policies import plan
 Sizes = tuple[int, ...]
 Instance = tuple[tuple[int, int, int], ...]
 """Chunks (src, dst, size) between a few nodes."""
+
+
+def accepts(prove: Callable[..., Any], *claim: Any) -> bool:
+    """Whether a function of the checker takes a claim, which is its arguments."""
+    try:
+        return bool(prove(*claim))
+    except Rejected:
+        return False
 
 
 def multisets(most_jobs: int, largest: int, fewest: int = 1) -> Iterator[Sizes]:

@@ -24,44 +24,6 @@ D = sp.IndexedBase("D")
 k, f, n = sp.symbols("k f n", integer=True)
 
 
-def average_bound(quick: bool = False, *, conserved: bool = True) -> Result:
-    """T0: the mean of S[k,n] over the rails is r_k/N (and of R is c_f/N), so the largest is at
-    least that; M, N symbolic.
-    """
-    x = sp.IndexedBase("x")
-    demand = sp.Sum(x[k, f, n], (n, 0, N - 1 if conserved else N))
-    failures = []
-    for name, index in (("send", f), ("recv", k)):
-        load = sp.Sum(x[k, f, n], (index, 0, M - 1))
-        if not sums_agree(sp.Sum(load, (n, 0, N - 1)) / N, sp.Sum(demand, (index, 0, M - 1)) / N):
-            failures.append(f"{name}: the mean of the rails is not the node's bytes over N")
-    assumed = (
-        "every byte is on exactly one rail: D[k,f] = sum over n of x[k,f,n]",
-        "a maximum is at least the mean",
-    )
-    return verdict("symbolic", "all M, N, D, x", failures, assumed)
-
-
-def uniform_split_general(
-    quick: bool = False, *, split: Callable[[Expr, Expr, Expr], Expr] | None = None
-) -> Result:
-    """T1 with symbolic M and N: x[k,f,n] = D[k,f]/N gives S[k,n] = r_k/N and R[f,n] = c_f/N."""
-    x = split or (lambda k, f, n: D[k, f] / N)
-    send = sums_agree(sp.Sum(x(k, f, n), (f, 0, M - 1)), sp.Sum(D[k, f], (f, 0, M - 1)) / N)
-    recv = sums_agree(sp.Sum(x(k, f, n), (k, 0, M - 1)), sp.Sum(D[k, f], (k, 0, M - 1)) / N)
-    failures = [
-        f"{side} is not shown uniform"
-        for side, held in (("send", send), ("recv", recv))
-        if not held
-    ]
-    return verdict(
-        "symbolic",
-        "all M, N, D",
-        failures,
-        ("x[k,f,n] = D[k,f]/N for every pair", "M, N >= 1 whole", "nothing about D"),
-    )
-
-
 def uniform_split(quick: bool = False, *, deviation: bool = False) -> Result:
     """T1 on every generated topology, D symbolic, as polynomial identities.
 
@@ -246,25 +208,3 @@ def exact_condition_general(quick: bool = False, *, distinct: bool = True) -> Re
 
 # ---------------------------------------------------------------- T3: how bad aggregate-uniform
 # sending can be
-def worst_factor_attained(quick: bool = False, *, spread: bool = False) -> Result:
-    """T3a with symbolic N and s: s senders put one unit for each of N receivers on rail 1, 2, ...,
-    N in the same order.
-
-    L = max(N, s), the first receiver gets s on rail 1: s / (L/N) = min(N, s).  `spread` turns the
-    order from sender to sender.
-    """
-    s, extra = sp.symbols("s extra", positive=True, integer=True)
-    failures = []
-    received = 1 if spread else s  # turned orders meet on a rail at most once
-    for case, values in (("s <= N", {N: s + extra}), ("s >= N", {s: N + extra})):
-        longest, least = (N, s) if case == "s <= N" else (s, N)
-        if not is_zero((received * N / longest - least).subs(values)):
-            failures.append(
-                f"{case}: the factor is {sp.together((received * N / longest).subs(values))}"
-            )
-    return verdict(
-        "symbolic",
-        "all N, senders s",
-        failures,
-        ("M = s + N nodes, unit flows", "L/N is a lower bound (T0)"),
-    )

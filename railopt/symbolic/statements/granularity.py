@@ -17,51 +17,13 @@ import sympy as sp
 
 from railopt.base.arrays import Array, Ints
 from railopt.model.plan import Plan
-from railopt.symbolic.algebra import is_zero, sums_agree
+from railopt.symbolic.algebra import is_zero
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.oracle import Instance, run_side_by_side
 
 Expr = Any
-N, M, q, L, eps, s = sp.symbols("N M q L eps s", positive=True)
+N, L, eps, s = sp.symbols("N L eps s", positive=True)
 BATCH = 128  # instances at once: the per-pair policies keep a table of nodes x nodes x rails
-
-
-def flow_bound_general(quick: bool = False, *, within: Expr = q) -> Result:
-    """T4 with symbolic M and N: each flow puts at most D/N + (1 - 1/N) q on a rail; summed over its
-    senders that is the bound.
-
-    A flow's largest part x obeys N x <= D + (N-1) q, because the N - 1 others are at least x - q.
-    """
-    k, D, u = sp.Symbol("k", integer=True), sp.IndexedBase("D"), sp.IndexedBase("u")
-    x, rest = sp.symbols("x rest", nonnegative=True)
-    others = (N - 1) * (x - within) + rest  # rest >= 0: how much more than the least they carry
-    failures = []
-    if not is_zero((x + others) + (N - 1) * q - N * x - rest):
-        failures.append("one flow: D + (N-1) q - N x is not the non-negative rest")
-    bound = sp.Sum(D[k], (k, 0, M - 1)) / N + (1 - 1 / N) * sp.Sum(u[k], (k, 0, M - 1)) * q
-    if not sums_agree(sp.Sum(D[k] / N + (1 - 1 / N) * u[k] * q, (k, 0, M - 1)), bound):
-        failures.append("the flows' bounds do not add up")
-    assumed = (
-        "no two rails of one flow differ by more than q",
-        "u[k] = 1 for senders with traffic, else 0; s is their sum",
-    )
-    return verdict("symbolic", "all M, N, D, q", failures, assumed)
-
-
-def flow_bound_tight(quick: bool = False, *, same_rail: bool = True) -> Result:
-    """T4a: s senders with one chunk each, all on the same rail: R = s q, which is the bound."""
-    received = s * q if same_rail else s * q / N
-    failures = (
-        []
-        if is_zero(s * q / N + (1 - 1 / N) * s * q - received)
-        else ["the family is below the bound"]
-    )
-    return verdict(
-        "symbolic",
-        "all N, s, q",
-        failures,
-        ("D[k,f] = q for s senders k", "every flow starts at rail 0"),
-    )
 
 
 def chunk_size(quick: bool = False, *, factor: Expr = N - 1) -> Result:

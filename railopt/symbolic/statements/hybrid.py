@@ -1,4 +1,4 @@
-"""T11, T12: HybridEP's optimum (arXiv 2510.19470), with the max(0, .) that the paper leaves out.
+"""T11: HybridEP's optimum (arXiv 2510.19470), with the max(0, .) that the paper leaves out.
 
 One level of G workers, bandwidth B, D bytes of data and P_E bytes of expert per worker, Lat_PE of
 compute to hide under. With a = P_E (G-1)/B, b = 2 D (G-1)/(G B) and L = Lat_PE, sending the share p
@@ -87,35 +87,4 @@ def closed_form(quick: bool = False, *, capped: bool = True) -> Result:
             "p is continuous",
             "expert compute hidden, no latency a message",
         ),
-    )
-
-
-def partitions(total: int, most: int) -> Iterator[tuple[int, ...]]:
-    """All ways to part `total` into positive parts of at most `most`, largest first."""
-    if not total:
-        yield ()
-        return
-    for first in range(min(total, most), 0, -1):
-        for rest in partitions(total - first, first):
-            yield (first, *rest)
-
-
-def equal_domains(quick: bool = False, *, equal: bool = True) -> Result:
-    """Of all partings of n members into m domains the most equal has the smallest largest and the
-    largest smallest domain.
-
-    `equal=False` claims it of a parting with one member moved.
-    """
-    top, failures = (16 if quick else 26), []
-    for n in range(1, top + 1):
-        for parts in partitions(n, n):
-            m = len(parts)
-            moved = 0 if equal else int(n > m > 1)
-            if parts[0] < -(-n // m) + moved or parts[-1] > n // m - moved:
-                failures.append(f"{parts} of {n}")
-    return verdict(
-        "exhaustive",
-        f"every parting of n <= {top} members",
-        failures,
-        ("a block waits for the largest gather and the smallest domain's exchange",),
     )

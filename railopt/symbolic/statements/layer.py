@@ -12,8 +12,9 @@ from fractions import Fraction
 from itertools import combinations, product
 from typing import Any, NamedTuple
 
-from railopt.checker import Meter, Problem, Rejected, check_layer
+from railopt.checker import Meter, Problem, check_layer
 from railopt.symbolic.result import Result, verdict
+from railopt.symbolic.search.oracle import accepts
 
 Prove = Callable[..., Any]
 Held = tuple[frozenset[int], ...]  # of each node, its experts
@@ -129,10 +130,7 @@ def certificate(layer: SmallLayer, prices: LayerPrices) -> dict[str, Any]:
 
 def accepted(prove: Prove, record: dict[str, Any], bound: Fraction) -> bool:
     """Whether the checker takes a certificate for this bound."""
-    try:
-        return bool(prove(Problem(record, bound, ".", Meter(10**6))))
-    except Rejected:
-        return False
+    return accepts(prove, Problem(record, bound, ".", Meter(10**6)))
 
 
 def prices(quick: bool = False, *, prove: Prove = check_layer) -> Result:

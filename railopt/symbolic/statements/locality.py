@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from itertools import chain, combinations, combinations_with_replacement, permutations, product
+from itertools import combinations_with_replacement, permutations, product
 from math import comb
 
 from railopt.base.arrays import Ints
@@ -25,7 +25,6 @@ from railopt.symbolic.statements.granularity import (
 Row = tuple[int, ...]
 Rule = dict[int, Row]
 """Of one sender: chunks -> how many go on each rail."""
-Matrix = dict[tuple[int, int], int]
 
 
 def deals(rails: int, chunks: int) -> Iterator[Row]:
@@ -58,26 +57,6 @@ def worst_load(rules: Sequence[Rule], rails: int) -> int:
 def lower(rails: int, senders: int) -> int:
     """T18: what some traffic costs every rule, where another plan costs 1."""
     return max(min(-(-senders * b // rails), rails // b) for b in range(1, rails + 1))
-
-
-def every_rule(quick: bool = False, *, more: int = 0) -> Result:
-    """T18: every rule for b chunks meets the bound, and one attains it; `more` asks for more than
-    the theorem says.
-    """
-    sizes = [(2, 3, 1), (3, 4, 1), (4, 3, 2), (3, 6, 1)]
-    sizes += [] if quick else [(3, 7, 1), (4, 4, 2), (4, 5, 2), (2, 9, 1), (4, 8, 1)]
-    failures = []
-    for rails, senders, b in sizes:
-        bound = min(-(-senders * b // rails), rails // b) + more
-        least = min(
-            worst_load([{b: row} for row in rows], rails)
-            for rows in combinations_with_replacement(list(deals(rails, b)), senders)
-        )
-        if least != bound:
-            failures.append(f"N = {rails}, {senders} senders of {b}: {least}, expected {bound}")
-    covered = ", ".join(f"{rails} {senders} {b}" for rails, senders, b in sizes)
-    assumed = ("a sender sees its chunks and not who else sends",)
-    return verdict("exhaustive", f"(N, senders, b) = {covered}: all rules", failures, assumed)
 
 
 # ---------------------------------------------------------------- one destination, exactly
@@ -144,40 +123,23 @@ def one_destination(quick: bool = False, *, more: int = 0) -> Result:
 
 
 # ---------------------------------------------------------------- rules that attain it
-def place(r: int, rails: int, own: int, n: int) -> int:
-    """When class `own` of r + 1 comes to rail n, counted from 1: its own rails upwards, then the
-    others downwards.
-    """
-    t = n // (r + 1) + 1
-    return t if n % (r + 1) == own else rails - r * t + (n - own) % (r + 1)
 
 
 def owners(quick: bool = False, *, more: int = 0) -> Result:
-    """T18b: r (r + 1) senders in classes of r, and classes by k - f that are so on both sides;
-    `more` puts as many more into a class.
+    """T18b: of r (r + 1) + 1 nodes, with classes by k - f, each row and each column has r pairs of
+    a class at most; `more` adds as many nodes.
     """
     failures, most = [], 3 if quick else 5
-    for r, levels in product(range(1, most), range(1, most)):
-        rails = levels * (r + 1)
-        rules = []
-        for own in range(r + 1):
-            places = [place(r, rails, own, n) for n in range(rails)]
-            if sorted(places) != list(range(1, rails + 1)):
-                failures.append(f"r = {r}, N = {rails}: class {own} comes at {places}")
-            rule = {b: tuple(int(at <= b) for at in places) for b in range(1, rails + 1)}
-            rules += [rule] * (r + more)
-        if (found := worst_load(rules, rails)) > r:
-            failures.append(f"r = {r}, N = {rails}: {found} chunks on a rail")
+    for r in range(1, most):
         nodes = r * (r + 1) + more + 1
-        pairs = permutations(range(nodes), 2)
-        classes = {(k, f): (k - f - 1) % nodes % (r + 1) for k, f in pairs}
         shared = Counter(
-            (side, pair[side], own) for pair, own in classes.items() for side in (0, 1)
+            (side, pair[side], (pair[0] - pair[1] - 1) % nodes % (r + 1))
+            for pair in permutations(range(nodes), 2)
+            for side in (0, 1)
         )
         if max(shared.values()) > r:
             failures.append(f"r = {r}, {nodes} nodes: {max(shared.values())} pairs of a class")
-    assumed = ("unit chunks, of a node no more than it has rails",)
-    return verdict("exhaustive", f"r, N/(r+1) = 1..{most - 1}, all traffic", failures, assumed)
+    return verdict("exhaustive", f"r = 1..{most - 1}, r (r + 1) + 1 nodes", failures)
 
 
 def turns(quick: bool = False, *, policy: str = "rotate") -> Result:
@@ -202,51 +164,6 @@ def turns(quick: bool = False, *, policy: str = "rotate") -> Result:
     ]
     covered = f"M = 4, N = 2, 3, 4, {policy}, {len(instances)} instances"
     return verdict("exhaustive", covered, failures, ("chunks of a pair go largest first",))
-
-
-def _loads(counts: Matrix, rails: int, on_rail: Callable[[int, int, int, int], int]) -> int:
-    """The most chunks of any NIC; `on_rail` says how many of q chunks from k to f rail n takes."""
-    loads: dict[tuple[str, int, int], int] = {}
-    for (k, f), q in counts.items():
-        for n in range(rails):
-            for end in (("send", k, n), ("recv", f, n)):
-                loads[end] = loads.get(end, 0) + on_rail(k, f, q, n)
-    return max(loads.values())
-
-
-def _optimum(counts: Matrix, rails: int) -> int:
-    """The optimum of unit chunks: the largest row or column over N, rounded up (T8)."""
-    lines: dict[tuple[str, int], int] = {}
-    for (k, f), q in counts.items():
-        lines["send", k] = lines.get(("send", k), 0) + q
-        lines["recv", f] = lines.get(("recv", f), 0) + q
-    return -(-max(lines.values()) // rails)
-
-
-def _matrices(nodes: int, most: int) -> Iterator[Matrix]:
-    pairs = list(permutations(range(nodes), 2))
-    for counts in product(range(most + 1), repeat=len(pairs)):
-        if any(counts):
-            yield dict(zip(pairs, counts, strict=True))
-
-
-def three_nodes(quick: bool = False, *, both_ends: bool = True) -> Result:
-    """T18d: chunks for the next node from the first rail upwards, for the other one from the last
-    downwards; with `both_ends` False all go upwards.
-    """
-
-    def on_rail(k: int, f: int, q: int, n: int, rails: int) -> int:
-        upwards = (f - k) % 3 == 1 or not both_ends
-        return (q + (rails - 1 - n if upwards else n)) // rails
-
-    failures, most, count = [], 2 if quick else 4, 0
-    for rails, counts in product((2, 3) if quick else (2, 3, 4), _matrices(3, most)):
-        count += 1
-        found = _loads(counts, rails, lambda k, f, q, n, N=rails: on_rail(k, f, q, n, N))  # type: ignore[misc]
-        if found != (best := _optimum(counts, rails)):
-            failures.append(f"N = {rails}, {counts}: {found} against {best}")
-    covered = f"N = 2 to {3 if quick else 4}, 0..{most} chunks per pair ({count} matrices)"
-    return verdict("exhaustive", covered, failures, ("M = 3", "unit chunks"))
 
 
 # ---------------------------------------------------------------- dice
@@ -293,46 +210,6 @@ def dice(quick: bool = False, *, least: Callable[[int, int], Row] = balanced) ->
 
 
 # ---------------------------------------------------------------- an integer per destination
-def words(quick: bool = False, *, more: int = 0) -> Result:
-    """T18g: on two rails Q words of a destination part any two of 2^Q senders, sender k going by
-    bit h of its number at word h, and of no more; `more` adds senders.
-    """
-    failures = []
-    for count in (1, 2) if quick else (1, 2, 3):
-        enough = 2**count + more
-        if not all(
-            any((k ^ j) >> h & 1 for h in range(count)) for k, j in combinations(range(enough), 2)
-        ):
-            failures.append(f"{count} words, {enough} senders: two always meet")
-        rows = list(product((0, 1), repeat=count))  # what a sender does at each word
-        failures += [
-            f"{count} words part {chosen}"
-            for chosen in (product(rows, repeat=2**count + 1) if count < 3 else ())
-            if not any(a == b for a, b in combinations(chosen, 2))
-        ]
-    covered = f"1 to {2 if quick else 3} words, all rules for one and two"
-    return verdict("exhaustive", covered, failures, ("N = 2", "one chunk per sender, two senders"))
-
-
-def numbers(quick: bool = False, *, received: bool = True) -> Result:
-    """T18h: senders number their chunks over a, receivers theirs over b, rail (a number, b number):
-    within max(a, b) of the optimum for N = a b; without the receivers' numbers it is not.
-    """
-    failures, count, most = [], 0, 2 if quick else 3
-    for (a, b), counts in product(((2, 2), (2, 3)), chain(_matrices(4, 1), _matrices(3, most))):
-        count += 1
-        sent, got = dict.fromkeys(range(4), 0), dict.fromkeys(range(4), 0)
-        loads: dict[tuple[str, int, int, int], int] = {}
-        for (k, f), q in counts.items():
-            for _ in range(q):
-                x, y = sent[k] % a, got[f] % b if received else 0
-                sent[k], got[f] = sent[k] + 1, got[f] + 1
-                for end in (("send", k, x, y), ("recv", f, x, y)):
-                    loads[end] = loads.get(end, 0) + 1
-        if max(loads.values()) > max(a, b) * _optimum(counts, a * b):
-            failures.append(f"{a} x {b}, {counts}: {max(loads.values())}")
-    covered = f"N = 4, 6, M = 3 with 0..{most} chunks per pair, M = 4 with 0..1 ({count} matrices)"
-    return verdict("exhaustive", covered, failures, ("equal chunks", "N = a b"))
 
 
 PATHS: tuple[tuple[tuple[int, int], ...], ...] = (

@@ -6,7 +6,7 @@ bytes, if g is not near that NIC, and passed on to each GPU of H but one that is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations, product
 from typing import NamedTuple
@@ -22,55 +22,9 @@ from railopt.checker import (
     prove_moved,
 )
 from railopt.symbolic.result import Result, verdict
+from railopt.symbolic.search.oracle import accepts
 
 Prove = Callable[..., str]
-
-
-def excess(quick: bool = False, *, even: bool = True) -> Result:
-    """T14: of all ways to make a destination even the one that moves least moves the excess.
-
-    `even=False` lets NICs carry what they like: then nothing has to move.
-    """
-    failures, tried = [], 0
-    for rails, most in ((2, 6), (3, 3 if quick else 5)):
-        for held in product(range(most + 1), repeat=rails):
-            mean, rest = divmod(sum(held), rails)
-            if rest:
-                continue
-            tried += 1
-            rooms = [mean if even else sum(held)] * rails
-            least = min(_staged(held, rooms))
-            above = sum(max(0, bytes_ - mean) for bytes_ in held)
-            if least != above:
-                failures.append(f"{held}: {least} bytes staged, the excess is {above}")
-    return verdict(
-        "exhaustive",
-        f"N = 2 with up to 6 bytes per GPU, N = 3 with up to {3 if quick else 5}: {tried} "
-        "instances",
-        failures,
-        ("one NIC per GPU",),
-    )
-
-
-def _staged(held: tuple[int, ...], rooms: list[int], gpu: int = 0) -> Iterator[int]:
-    """What is staged, in every way to put all bytes from this GPU on into the rooms of NICs."""
-    if gpu == len(held):
-        yield 0
-        return
-    for split in _splits(held[gpu], rooms):
-        left = [room - part for room, part in zip(rooms, split, strict=True)]
-        for rest in _staged(held, left, gpu + 1):
-            yield held[gpu] - split[gpu] + rest
-
-
-def _splits(bytes_: int, rooms: list[int]) -> Iterator[tuple[int, ...]]:
-    if len(rooms) == 1:
-        if bytes_ <= rooms[0]:
-            yield (bytes_,)
-        return
-    for part in range(min(bytes_, rooms[0]) + 1):
-        for rest in _splits(bytes_ - part, rooms[1:]):
-            yield (part, *rest)
 
 
 class Unit(NamedTuple):
@@ -159,13 +113,8 @@ def _accepted(moving: Moving, prove: Prove) -> int:
         price[side][side] = list(pair)
         witness = {"kind": "moved", "unit": 1, "send": price[0], "recv": price[1]}
         for bound in (moving.bound + 1, moving.bound):
-            if best >= bound:
-                break
-            try:
-                prove(moving._replace(bound=bound), witness, Meter(10**6))
-            except Rejected:
-                continue
-            best = int(bound)
+            if best < bound and accepts(prove, moving._replace(bound=bound), witness, Meter(10**6)):
+                best = int(bound)
     return best
 
 
@@ -192,29 +141,4 @@ def own_nic(quick: bool = False, *, own: bool = True) -> Result:
         f"every GPU and set of targets of up to {most} GPUs ({tried})",
         failures,
         ("one NIC per GPU",),
-    )
-
-
-def dead_nic(quick: bool = False, *, live: bool = True) -> Result:
-    """T14c: plans on live rails stage what is near dead ones alone.
-
-    `live=False` lets units take dead rails.
-    """
-    failures, tried = [], 0
-    rows = [row for row in product((0, 1), repeat=2 if quick else 3) if any(row)]
-    for near in product(rows, repeat=2):  # of two GPUs
-        for alive in rows:
-            forced = sum(not any(a and b for a, b in zip(row, alive, strict=True)) for row in near)
-            for rails in product(range(len(alive)), repeat=2):
-                if live and not all(alive[n] for n in rails):
-                    continue
-                tried += 1
-                staged = sum(not row[n] for row, n in zip(near, rails, strict=True))
-                if staged < forced:
-                    failures.append(f"near {near}, alive {alive}, rails {rails}: {staged} staged")
-    return verdict(
-        "exhaustive",
-        f"two GPUs, {2 if quick else 3} NICs, every way they are near, every set alive ({tried})",
-        failures,
-        ("no unit on a dead rail",),
     )

@@ -6,15 +6,13 @@ T6    largest first (LPT)              3 N C <= (4 N - 1) OPT          tight: 2N
       N+1, N, N, N
 T6b   a posteriori                     N C <= sum + (N-1) p_last       p_last: the smallest chunk of
       the fullest rail
-T6c   a posteriori, by count           (kN - N + 1) C <= kN OPT        k chunks on the fullest rail
-T6d   the same, sharper                k N C <= ((k+1) N - 1) OPT      tight, k >= 3: T6's family
-      and (k-3) N chunks of N
+T6d   a posteriori, by count           k N C <= ((k+1) N - 1) OPT      k chunks on the fullest rail;
+      tight, k >= 3: T6's family and (k-3) N chunks of N
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,23 +23,6 @@ from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.oracle import Sizes, best_local, greedy, lpt_plan, multisets
 
 N = sp.Symbol("N", positive=True, integer=True)
-
-
-def list_scheduling(quick: bool = False, *, to_least_loaded: bool = True) -> Result:
-    """T5 for every sequence up to a size."""
-    length, failures, count = 5 if quick else 7, [], 0
-    for rails in (2, 3):
-        for sizes in (s for n in range(1, length + 1) for s in product((1, 2, 3), repeat=n)):
-            count += 1
-            largest = greedy(sizes, rails) if to_least_loaded else sum(sizes)
-            if rails * largest > sum(sizes) + (rails - 1) * max(sizes):
-                failures.append(f"N = {rails}, {sizes}: {largest}")
-    return verdict(
-        "exhaustive",
-        f"N = 2, 3, up to {length} chunks of 1..3 in every order ({count})",
-        failures,
-        ("each chunk to the least loaded rail",),
-    )
 
 
 def list_family(rails: int) -> Sizes:
@@ -163,38 +144,6 @@ def _loads(sizes: Sizes, assignment: Sequence[int], rails: int) -> list[int]:
     return loads
 
 
-def graham_family_general(quick: bool = False, *, last: Any = N) -> Result:
-    """T6a for all N: chunk j < 2N has size 2N-1 - floor(j/2); LPT pairs j with 2N-1-j to 3N-1
-    everywhere, then adds N.
-
-    The first N go to empty rails; each later one to the rail of the smallest unpaired, since a pair
-    (3N-1) is above any single chunk (2N-1).  All sizes add up to 3 N^2, and pairs of 2N-1-i with
-    N+1+i and N+N+N attain 3N.
-    """
-    a, i = sp.symbols("a i", nonnegative=True, integer=True)
-    even, odd = 2 * N - 1 - a, 2 * N - 1 - a  # sizes of chunks 2a and 2a+1
-    partner_even, partner_odd = (
-        2 * N - 1 - (N - 1 - a),
-        2 * N - 1 - (N - 1 - a),
-    )  # 2N-1-2a = 2(N-1-a)+1;  2N-2-2a = 2(N-1-a)
-    total = sp.summation(2 * i, (i, N + 1, 2 * N - 1)) + 3 * N
-    facts = [
-        ("an even chunk and its partner make 3N-1", even + partner_even - (3 * N - 1)),
-        ("an odd chunk and its partner make 3N-1", odd + partner_odd - (3 * N - 1)),
-        ("a pair is N above the largest chunk", (3 * N - 1) - (2 * N - 1) - N),
-        ("the last chunk makes 4N-1", (3 * N - 1) + last - (4 * N - 1)),
-        ("the average is 3N", total - 3 * N * N),
-        ("the best pairs make 3N", (2 * N - 1 - i) + (N + 1 + i) - 3 * N),
-        ("that is Graham's ratio", (4 * N - 1) / (3 * N) - (sp.Rational(4, 3) - 1 / (3 * N))),
-    ]
-    return verdict(
-        "symbolic",
-        "all N >= 2",
-        [name for name, zero in facts if not is_zero(zero)],
-        ("equal loads go to any rail",),
-    )
-
-
 def graham_family_run(quick: bool = False, *, sort: bool = True) -> Result:
     """T6a by running: railopt's `lpt` ends at 4N - 1, and the committed best assignment carries 3N
     on every rail.
@@ -243,19 +192,18 @@ def posterior_general(quick: bool = False, *, waits: bool = True) -> Result:
     )
 
 
-def posterior_count(quick: bool = False, *, more: int = 0) -> Result:
-    """T6c: (kN - N + 1) C <= kN OPT for every multiset up to a size; `more` counts chunks that are
-    not there.
-    """
-    failures = _count_bound(quick, lambda rails, k: (k * rails, k * rails - rails + 1), more)
-    return verdict("exhaustive", LPT_RANGE[quick], failures, ("largest chunk first",))
-
-
 def posterior_sharper(quick: bool = False, *, more: int = 0) -> Result:
     """T6d: k N C <= ((k+1) N - 1) OPT for every multiset up to a size; `more` counts chunks that
     are not there.
     """
-    failures = _count_bound(quick, lambda rails, k: ((k + 1) * rails - 1, k * rails), more)
+    failures = []
+    for rails, instances in lpt_instances(quick):
+        for sizes, value, k, _ in critical(instances, rails):
+            top, bottom = (k + more + 1) * rails - 1, (k + more) * rails
+            if bottom * value > top * max(-(-sum(sizes) // rails), max(sizes)):
+                best = best_local(sizes, rails)
+                if bottom * value > top * best:
+                    failures.append(f"N = {rails}, {sizes}: {value} against {best} with {k} chunks")
     return verdict("exhaustive", LPT_RANGE[quick], failures, ("largest chunk first",))
 
 
@@ -276,18 +224,3 @@ def posterior_attained(quick: bool = False, *, rounds_more: int = 0) -> Result:
     return verdict(
         "exhaustive", f"N = 2..{most}, k = 3..{most}", failures, ("largest chunk first",)
     )
-
-
-def _count_bound(quick: bool, ratio: Callable[[int, int], tuple[int, int]], more: int) -> list[str]:
-    """Where `lpt` exceeds the ratio (numerator, denominator) that k chunks on its fullest rail
-    promise.
-    """
-    failures = []
-    for rails, instances in lpt_instances(quick):
-        for sizes, value, k, _ in critical(instances, rails):
-            top, bottom = ratio(rails, k + more)
-            if bottom * value > top * max(-(-sum(sizes) // rails), max(sizes)):
-                best = best_local(sizes, rails)
-                if bottom * value > top * best:
-                    failures.append(f"N = {rails}, {sizes}: {value} against {best} with {k} chunks")
-    return failures

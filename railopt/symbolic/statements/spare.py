@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from itertools import combinations, product
 from typing import Any
 
-from railopt.checker import Meter, Rejected, Slots, shows
+from railopt.checker import Meter, Slots, shows
 from railopt.symbolic.result import Result, verdict
+from railopt.symbolic.search.oracle import accepts
 
 Prove = Callable[..., Any]
 Homes = tuple[int, ...]
+STEPS = 10**6  # of the checker, for one witness
 
 TREES = ((2, (0, 0, 1)), (2, (0, 0, 0)), (3, (0, 0, 1)), (3, (0, 1, 2)), (3, (0, 0, 0)))
 
@@ -77,7 +79,7 @@ def room(quick: bool = False, *, prove: Prove = shows) -> Result:
                 *(
                     most + 1
                     for most in range(-1, known + 1)
-                    if _accepted(prove, slots, witness, most)
+                    if accepts(prove, slots, witness, most, Meter(STEPS))
                 ),
                 0,
             )
@@ -95,16 +97,9 @@ def cases(quick: bool = False, *, prove: Prove = shows) -> Result:
     for slots in _instances(quick):
         known, tried = least(slots), tried + 1
         for most, true in ((known - 1, True), (known, False)):
-            if most >= 0 and _accepted(prove, slots, _tree(slots, most), most) != true:
+            if most >= 0 and accepts(prove, slots, _tree(slots, most), most, Meter(STEPS)) != true:
                 failures.append(f"{slots}: more than {most} tokens, {'not ' * true}shown")
     return verdict("exhaustive", f"{tried} instances of 2 or 3 GPUs and 3 experts", failures)
-
-
-def _accepted(prove: Prove, slots: Slots, witness: Any, most: int) -> bool:
-    try:
-        return bool(prove(slots, witness, most, Meter(10**6)))
-    except Rejected:
-        return False
 
 
 def _tree(slots: Slots, most: int) -> dict[str, Any]:
@@ -112,7 +107,7 @@ def _tree(slots: Slots, most: int) -> dict[str, Any]:
     everyone = range(len(slots.counts))
     leaves = [{"kind": "room", "experts": [*chosen]} for chosen in subsets(len(slots.counts))]
     for leaf in leaves:
-        if _accepted(shows, slots, leaf, most):
+        if accepts(shows, slots, leaf, most, Meter(STEPS)):
             return leaf
     open_ = [
         (e, gpu)
@@ -131,36 +126,3 @@ def _tree(slots: Slots, most: int) -> dict[str, Any]:
         "with": _tree(slots._replace(holds=holds, spare=spare), most),
         "without": _tree(slots._replace(barred=slots.barred | {(gpu, expert)}), most),
     }
-
-
-def enough(quick: bool = False, *, fewer: int = 0) -> Result:
-    """T15c: m experts on every GPU, m spare slots on each: the mean, rounded up, is reached.
-
-    `fewer` slots are not enough.
-    """
-    failures, tried = [], 0
-    for gpus, each, counts in (
-        (2, 1, range(5)),
-        (3, 1, range(5)),
-        (3, 2, (0, 5)),
-    ):
-        homes = tuple(e // each for e in range(gpus * each))
-        for tokens in product(counts, repeat=len(homes)):
-            tried += 1
-            reached = least(slots_of(tokens, homes, (each - fewer,) * gpus))
-            if reached != -(-sum(tokens) // gpus):
-                failures.append(f"{tokens} on {gpus} GPUs: {reached} tokens on the fullest")
-    return verdict("exhaustive", f"{tried} instances of up to 3 GPUs and 6 experts", failures)
-
-
-def no_fewer(quick: bool = False, *, fewer: int = 1) -> Result:
-    """T15d: m - 1 slots of the GPU that has nothing to do leave the mean out of reach."""
-    failures, covered = [], []
-    for gpus, each in ((2, 1), (3, 1), (3, 2)):
-        homes = tuple(e // each for e in range(gpus * each))
-        tokens = tuple(0 if e < each else gpus for e in range(gpus * each))
-        spare = (each - fewer, *(each for _ in range(gpus - 1)))
-        covered.append(f"{gpus} GPUs of {each}")
-        if least(slots_of(tokens, homes, spare)) * gpus <= sum(tokens):
-            failures.append(f"{tokens}: the mean is reached with {spare} slots")
-    return verdict("exhaustive", ", ".join(covered), failures)

@@ -79,7 +79,7 @@ def test_no_ratio_says_how_far_above_nothing_a_plan_is(
 
 def test_chunks_without_gpus_have_no_front() -> None:
     chunks = Chunks.from_arrays(src=[0], dst=[1], size=[5], nodes=4)
-    with pytest.raises(InputError, match="name theirs"):
+    with pytest.raises(InputError, match="need to know the GPUs of each chunk"):
         frontier(FABRIC, chunks)
     with pytest.raises(InputError, match="no bytes cross between nodes"):
         frontier(FABRIC, CHUNKS.take(np.zeros(0, np.int64)))

@@ -11,6 +11,7 @@ import pytest
 
 from railopt import Chunks, Fabric, Outcome, Plan, check, gap, plan, workloads
 from railopt.answers.gap import GapRow, gap_lines, gaps, policy_gaps, save_certificates
+from railopt.base.arrays import Rails
 from railopt.base.errors import CheckFailed, InputError, NotProved
 from railopt.evidence.bracket import Status
 from railopt.solver.coupled.race import Race
@@ -25,15 +26,16 @@ TWO_RAILS = Fabric.uniform(3, 2, 1, gpus=1)
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans with which the solver was asked, in order."""
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Rails]:
+    """The plans' rails with which the solver was asked, in order."""
     from railopt.solver.coupled import solve as coupled
 
-    plans: list[Plan] = []
+    plans: list[Rails] = []
 
-    def remember(race: Race, start: Plan) -> Outcome:
-        plans.append(start)
-        return whole(race, start=start)
+    def remember(race: Race) -> Outcome:
+        assert race.rail is not None
+        plans.append(race.rail)
+        return whole(race)
 
     whole = coupled.run_race
     monkeypatch.setattr(coupled, "run_race", remember)
@@ -44,10 +46,10 @@ def on_rails(*rail: int) -> Plan:
     return Plan(TWO_RAILS, THREE, np.array(rail, np.int16), "by hand")
 
 
-def test_the_solver_is_asked_once_for_plans_of_the_same_chunks(asked: list[Plan]) -> None:
+def test_the_solver_is_asked_once_for_plans_of_the_same_chunks(asked: list[Rails]) -> None:
     slow, slower = on_rails(0, 0, 1), on_rails(0, 0, 0)
     reports = gap([slower, slow], limit_s=60)
-    assert [start.rail.tolist() for start in asked] == [[0, 0, 1]]  # the fastest, to start from
+    assert [rail.tolist() for rail in asked] == [[0, 0, 1]]  # the fastest, to start from
     assert [report.value for report in reports] == [14, 10]
     for report in reports:
         assert (report.bound, report.bracket.value, report.best.makespan) == (9, 9, 9)
@@ -56,14 +58,14 @@ def test_the_solver_is_asked_once_for_plans_of_the_same_chunks(asked: list[Plan]
     assert [report.gap for report in reports] == [Fraction(5, 9), Fraction(1, 9)]
 
 
-def test_the_solver_is_asked_for_each_set_of_chunks(asked: list[Plan]) -> None:
+def test_the_solver_is_asked_for_each_set_of_chunks(asked: list[Rails]) -> None:
     other = Plan(TWO_RAILS, THREE.take(np.array([0, 1])), np.array([0, 0], np.int16))
     reports = gap([on_rails(0, 0, 0), other], limit_s=60)
     assert len(asked) == 2
     assert [report.bound for report in reports] == [9, 5]
 
 
-def test_the_solver_is_not_asked_where_a_plan_meets_the_closed_forms(asked: list[Plan]) -> None:
+def test_the_solver_is_not_asked_where_a_plan_meets_the_closed_forms(asked: list[Rails]) -> None:
     """The bound is 9, by the pigeonhole of 5, 5 and 4 on two rails."""
     reports = gap([on_rails(0, 0, 0), on_rails(0, 1, 0)], limit_s=60)
     assert asked == []
@@ -72,7 +74,7 @@ def test_the_solver_is_not_asked_where_a_plan_meets_the_closed_forms(asked: list
     assert reports[0].best is reports[1].plan
 
 
-def test_the_solver_is_not_asked_without_time(asked: list[Plan]) -> None:
+def test_the_solver_is_not_asked_without_time(asked: list[Rails]) -> None:
     report = gap(on_rails(0, 0, 0), limit_s=0)
     assert asked == []
     assert (report.value, report.bound, report.bracket.value) == (14, 9, 14)

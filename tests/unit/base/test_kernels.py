@@ -1,4 +1,4 @@
-"""Kernels: the same results interpreted and compiled, and compiled when it pays."""
+"""Kernels: the same results interpreted and compiled, compiled when it pays, and their draws."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ import pytest
 
 from railopt.base import errors, kernels
 from railopt.base.errors import InputError, on_stderr
-from railopt.base.kernels import compile_mode, kernel, part
+from railopt.base.kernels import below, compile_mode, kernel, part, seeded, shuffle
 
 MODULE = """
 import sys
@@ -158,7 +160,16 @@ def test_what_is_in_the_cache_is_used_sooner(compiled: Path, tmp_path: Path) -> 
     assert not compiles(loaded(tmp_path).most, 10_000)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("auto")
+def test_importing_numba_to_look_into_the_cache_is_compiling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "_loaded", cache(lambda: time.sleep(0.05)))
+    before = kernels.compiling_s()
+    assert kernel(element_s=0.6)(odd)(np.arange(1)) is not None
+    assert kernels.compiling_s() - before >= 0.05
+
+
 def test_the_variable_decides(compiled: Path, tmp_path: Path) -> None:
     """`always` of ten numbers is `compiled`; `never` of many is interpreted."""
     assert cached(compiled)
@@ -254,6 +265,29 @@ def test_without_numba_everything_is_interpreted(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("railopt: kernels are interpreted, which is slower: no numba")
+
+
+SECOND = """
+import importlib, loops
+loops = importlib.reload(loops)
+assert loops.most(np.arange(5)) == 4
+"""
+
+
+@pytest.mark.slow
+def test_without_numba_modules_that_come_later_have_kernels_too(tmp_path: Path) -> None:
+    done = ran(tmp_path, "sys.modules['numba'] = None\n" + MOST + SECOND, "always")
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, 1), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["always", None])
+def test_a_numba_that_refuses_functions_is_one_line(tmp_path: Path, mode: str | None) -> None:
+    newer = "import numba\ndef njit(*args, **options): raise TypeError('no such option')\n"
+    code = f"{newer}numba.njit = njit\n{call(size=200_000)}{SECOND}"
+    done = ran(tmp_path, code, mode)
+    assert done.returncode == 0, done.stderr
+    assert ["no such option" in line for line in done.stderr.splitlines()] == [True]
 
 
 @pytest.mark.slow
@@ -392,3 +426,24 @@ def test_a_kernel_that_writes_far_more_than_it_reads_is_compiled_at_once() -> No
     assert kernels.compiling_s() == compiled_s
     assert len(made(10**6)) == 10**6
     assert kernels.compiling_s() > compiled_s
+
+
+def test_numbers_are_spread_evenly() -> None:
+    draws = seeded(3)
+    counts = np.bincount([below(draws, 6) for _ in range(6000)], minlength=6)
+    assert counts.size == 6
+    assert np.abs(counts - 1000).max() < 150
+
+
+def test_near_seeds_give_other_numbers() -> None:
+    firsts = [below(seeded(seed), 1 << 20) for seed in range(200)]
+    assert len(set(firsts)) > 190
+    assert abs(np.mean(firsts) / (1 << 20) - 0.5) < 0.1
+
+
+def test_a_shuffle_is_a_permutation_of_the_first_items() -> None:
+    items = np.arange(20)
+    shuffle(seeded(1), items, 15)
+    assert sorted(items[:15]) == list(range(15))
+    assert items[:15].tolist() != list(range(15))
+    assert items[15:].tolist() == list(range(15, 20))

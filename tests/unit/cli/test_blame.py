@@ -21,5 +21,5 @@ def test_times_below_zero_have_a_sign(capsys: pytest.CaptureFixture[str]) -> Non
     time = found.nics[0].time
     found = found._replace(terms={"even": 2 * time, "plan": -time})
     for form, shown in (("csv", f"-{float(time)}"), ("text", f"-{format_time(time)}")):
-        print_blame(found, 1, Output(form))
+        print_blame(found, Output(form))
         assert shown in re.split(r"[,\s]+", capsys.readouterr().out)

@@ -49,7 +49,7 @@ TABLES = {
     ],
     "solve": ["solve", *SMALL, "--chunk", "flow"],
     "simulate": ["simulate", *SMALL],
-    "schedule": ["schedule", *SMALL, "--stages"],
+    "schedule": ["schedule", *SMALL],
     "check": ["check", "plan.npz"],
     "send": ["send", "plan.npz"],
     "bench": ["bench", "-b", "64KiB", "-e", "64KiB", "-n", "1", "--nodes", "2", "--rails", "2"],
@@ -104,7 +104,6 @@ def save_inputs(folder: Path) -> None:
     sizes = ["uniform:size=1KiB", "uniform:size=2KiB"]
     for point in spec.parse({"grid": {"nodes": 2, "rails": 2, "traffic": sizes}}).instances:
         writer.append(instance.run(point))
-    writer.close()
 
 
 @pytest.mark.slow

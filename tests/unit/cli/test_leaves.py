@@ -46,6 +46,8 @@ def test_gap_says_and_certifies_what_uplinks_take(
     assert certificate["claim"]["bound"] == uplinks["bound"]
     table = railopt_cli(*line, "--limit", "0s").out
     assert table.splitlines()[0].split()[-2:] == ["uplinks", "cut"]
+    moved = railopt_cli(*line, "--limit", "0s", "--moved").out
+    assert max(map(len, moved.splitlines())) <= 100
 
 
 def test_the_seed_of_a_plan_is_that_of_hashed_links(

@@ -61,7 +61,7 @@ def test_json_has_the_moves_and_bytes_per_nic(railopt_cli: Any, maps: Path) -> N
 
 
 REFUSED = {
-    "[[0, 1, 2]]": "slots on 4 ranks",
+    "[[0, 1, 2]]": "as many slots on each of 4",
     "[[0, 1, 2, 5], [0, 1, 2, 3]]": "expert 5 of layer 0 is in no slot of the old map",
     "[[0, 1, 2, 2], [0, 1, 2, 3]]": "expert 3 of layer 0 is in no slot of the new map",
     "[[0, 1, 2, 3]]": None,

@@ -185,20 +185,13 @@ def test_what_is_there_already_is_kept_and_moves_have_a_weight(
 
 
 @pytest.mark.slow
-def test_planning_on_one_iteration_and_evaluating_on_another(
-    trace: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["place", trace, *FABRIC, "--iteration", "5", "--evaluate", "6", "--json"]) == 0
-    ahead = json.loads(capsys.readouterr().out)
+def test_planning_on_one_iteration(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["place", trace, *FABRIC, "--iteration", "6", "--json"]) == 0
     fresh = json.loads(capsys.readouterr().out)
-    assert ahead["before"] == fresh["before"]
-    assert ahead["after"]["iteration_s"] >= fresh["after"]["iteration_s"]
-    assert (ahead["held_out"], fresh["held_out"]) == (True, False)
+    assert (fresh["planned_on"], fresh["scored_on"], fresh["held_out"]) == ([6], [6], False)
     assert main(["place", trace, *FABRIC, "--json"]) == 0
     held_out = json.loads(capsys.readouterr().out)
     assert (held_out["planned_on"], held_out["scored_on"]) == ([5, 6], [6])
-    assert held_out["after"] == ahead["after"]
 
 
 def test_what_servers_round_up_to_is_said(
@@ -324,14 +317,13 @@ def test_times_of_training_are_not_given_for_serving(
     [
         (["--replicas", "7"], "smallest feasible number is 8"),
         (["--memory", "20KiB"], "need at least 2"),
-        (["--replicas", "16", "--memory", "80KiB"], "smallest feasible number of slots is 4"),
+        (["--replicas", "16", "--memory", "80KiB"], "16 on 4 GPUs need at least 4"),
         (["--iteration", "1"], "was not recorded"),
         (["--iteration", "5", "--window", "2"], "--window can't do anything with --iteration"),
-        (["--evaluate", "6"], "--evaluate can't do anything without --iteration"),
-        (["--window", "0"], "expected a window, a whole number"),
-        (["--window", "some"], "expected a window, a whole number"),
+        (["--window", "0"], "--window: "),
+        (["--window", "some"], "--window: "),
         (["--decay", "1.5"], "expected more than 0 and at most 1"),
-        (["--decay", "nan"], "is not a decay"),
+        (["--decay", "nan"], "--decay: 'nan' is not a number"),
         (["--held-out", "2"], "expected 0 to 1, since a plan needs one to see"),
         (["--held-out", "0", "--rolling", "1"], "none are held out"),
         (["--rolling", "0"], "expected at least 1"),

@@ -126,12 +126,12 @@ def test_progress_is_said_on_the_heartbeats_line(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--spare", "-1"], "at least 0"),
-        (["--spare", "1", "--slack", "2"], "from 0 to 1"),
+        (["--spare", "-1"], "a whole number from 0"),
+        (["--spare", "1", "--slack", "2"], "from 1/1024 to 1"),
         (["--spare", "1", "--slack", "x"], "slack"),
         (["--spare", "1", "--slack", "0.1", "--solver", "exact"], "--solver exact"),
         (["--spare", "1", "--force"], "without --certificate"),
-        (["--spare", "1", "--layer", "7"], "no layer 7"),
+        (["--spare", "1", "--layer", "7"], "layer 7 is not in the trace"),
         (["--spare", "1", "--iteration", "9"], "9"),
         (["--spare", "1", "--top-k", "2"], "top="),
         (["--spare", "1", "--certificate", "c.json"], "--iteration and --layer"),
@@ -163,7 +163,7 @@ def test_bytes_of_copies_are_unknown_without_a_size_of_experts(railopt_cli: Cli)
 def test_a_slack_too_small_to_count_is_refused(railopt_cli: Cli) -> None:
     ran = railopt_cli("split", *SMALL, "--spare", "2", "--slack", "0.0005")
     assert ran.code == 1
-    assert "at least 1/1024" in ran.err
+    assert "from 1/1024 to 1" in ran.err
 
 
 def test_moonep_s_rule_is_a_row_beside(railopt_cli: Any) -> None:

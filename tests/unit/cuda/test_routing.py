@@ -1,4 +1,4 @@
-"""Tables of a rank, and rows by index, from kernels on the CPU (host.py) against the host's."""
+"""Tables of a rank from kernels on the CPU (host.py) against the host's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import railopt
 from railopt.base.arrays import Array
 from railopt.cuda import planner, routing
 from railopt.cuda.routing import PieceTable, RouteKernels, TableOffsets
-from railopt.cuda.rows import RowMover, RowsAt
 from railopt.torch.routes import Router
 from railopt.torch.ways import Exchange, Reorder
 from tests.unit.cuda.host import Host
@@ -90,27 +89,3 @@ def test_ranks_that_tell_different_things() -> None:
         every[place] += 1
         tables, at = planned(kernels, every)
         assert tables[at.status].tolist() == [status]
-
-
-def test_rows_are_copied_and_added_up_in_order() -> None:
-    mover, rng = RowMover(Host()), np.random.default_rng(1)  # type: ignore[arg-type]
-    rows = rng.standard_normal((9, 12)).astype(np.float32)
-    index = np.array([3, -1, 0, 8, 3], np.int32)
-    out = np.zeros((5, 16), np.float32)
-    places = RowsAt(rows.ctypes.data, 48), RowsAt(out.ctypes.data, 64)
-    mover.copy(*places, 40, index.ctypes.data, 5, 0)
-    assert np.array_equal(out[:, :10], np.where(index[:, None] < 0, 0, rows[index, :10]))
-    assert not out[:, 10:].any()
-    many = np.array([[0, 1, -1], [-1, -1, -1], [8, 2, 5]], np.int32)
-    mover.add(*places, 12, ("float32", "float32"), many.ctypes.data, 3, 3, 0)
-    assert np.array_equal(out[0, :12], rows[0] + rows[1])
-    assert not out[1, :12].any()
-    assert np.array_equal(out[2, :12], (rows[8] + rows[2]) + rows[5])
-    short = (rng.standard_normal((4, 3)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    sums = np.zeros((1, 3), np.uint16)
-    every = np.array([[0, 1, 2]], np.int32)
-    places = RowsAt(short.ctypes.data, 6), RowsAt(sums.ctypes.data, 6)
-    mover.add(*places, 3, ("bfloat16", "bfloat16"), every.ctypes.data, 3, 1, 0)
-    exact = (short[:3].astype(np.uint32) << 16).view(np.float32).sum(axis=0)
-    near = (sums.astype(np.uint32) << 16).view(np.float32)[0]
-    assert np.allclose(near, exact, rtol=2**-7, atol=2**-7)

@@ -10,28 +10,30 @@ import pytest
 from railopt import Traffic
 from railopt.base.errors import FormatError, InputError
 from railopt.files import formats
-from railopt.files.formats import Connection, format_cm, format_topo, parse_cm, parse_topo
+from railopt.files.formats import format_stages, format_topo, parse_cm, parse_topo
 from railopt.model.traffic import MAX_CM
 
 
+def written(*flows: tuple[int, int, int], stage: list[int] | None = None) -> str:
+    """A `.cm` of flows between four nodes."""
+    columns = np.array(flows, np.int64).reshape(-1, 3).T
+    return format_stages(4, *columns, None if stage is None else np.array(stage))
+
+
 def test_cm_splits_flows_beyond_int32() -> None:
-    text = format_cm(2, [Connection(0, 1, 2**31 + 5)])
-    nodes, connections = parse_cm(text)
-    assert nodes == 2
-    assert [c.size for c in connections] == [2**31 - 1, 6]
+    nodes, connections = parse_cm(written((0, 1, 2**31 + 5), (1, 0, 2**31 - 1)))
+    assert nodes == 4
+    assert [c.size for c in connections] == [2**31 - 1, 6, 2**31 - 1]
 
 
-def test_cm_triggers_round_trip() -> None:
-    text = format_cm(
-        4,
-        [
-            Connection(0, 1, 10, done_trigger=1),
-            Connection(2, 3, 10, done_trigger=1),
-            Connection(1, 0, 5, trigger=1),
-        ],
-    )
-    assert "trigger id 1 barrier count 2" in text
-    assert list(parse_cm(text)[1])[2] == Connection(1, 0, 5, trigger=1)
+def test_cm_with_triggers() -> None:
+    text = written((0, 1, 10), (2, 3, 10), (1, 0, 5), stage=[0, 0, 1])
+    assert text.splitlines()[2] == "Triggers 1"
+    assert text.splitlines()[-1] == "trigger id 1 barrier count 2"
+    first, _, last = text.splitlines()[3:6]
+    assert first == "0->1 id 1 start 0 size 10 send_done_trigger 1"
+    assert last == "1->0 id 3 trigger 1 size 5"
+    assert list(parse_cm(text)[1]) == [(0, 1, 10), (2, 3, 10), (1, 0, 5)]
 
 
 def test_topo_round_trip() -> None:
@@ -66,18 +68,22 @@ def test_bad_topo(old: str, new: str, complaint: str) -> None:
 
 
 def test_what_is_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    longest = Connection(10**6, 10**6, 2**31 - 1, trigger=10**6, done_trigger=10**6)
-    lines = format_cm(10**6 + 1, [longest]).splitlines(keepends=True)[3:]
-    assert (sum(map(len, lines)) + 12) * formats.MAX_CONNECTIONS <= MAX_CM  # id and count: 1
+    flows = [(10**6, 10**6, 2**31 - 1)] * 3
+    lines = written(*flows, stage=[0, 1, 2]).splitlines(keepends=True)
+    assert lines[4].endswith("trigger 2\n")
+    longest = len(lines[4]) + len(lines[-1]) + 5 * 6  # numbers of triggers, id and count: 1
+    assert longest * formats.MAX_CONNECTIONS <= MAX_CM
     monkeypatch.setattr(formats, "MAX_RANKS", 4)
     traffic = Traffic(np.zeros((6, 6), np.int64), 2)
     for name in ("t.csv", "t.npy", "t.txt"):
         with pytest.raises(InputError, match="a matrix of 6 GPUs"):
             traffic.save(tmp_path / name)
         assert not (tmp_path / name).exists()
+    three, nine = (written(*[(0, 1, 5)] * count) for count in (3, 9))
     monkeypatch.setattr(formats, "MAX_CONNECTIONS", 2)
-    flows = [Connection(0, 1, 5)] * 3
     with pytest.raises(FormatError, match="3 connections, at most 2"):
-        parse_cm(format_cm(2, flows))
+        parse_cm(three)
     with pytest.raises(FormatError, match="more than 8 lines"):
-        parse_cm(format_cm(2, flows * 3))
+        parse_cm(nine)
+    with pytest.raises(InputError, match=r"a \.cm of more than 2 connections"):
+        written(*[(0, 1, 5)] * 3)

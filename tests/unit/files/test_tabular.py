@@ -78,7 +78,7 @@ def test_a_csv_as_people_write_it(tmp_path: Path, text: str) -> None:
         ("src,dst,bytes,n\n0,1,5,1\n1,0,7,1\n0,0,0,0\n0,0,0,0", "these three alone"),
         ("a,b,c,d\n0,5\n7,0", "4 labels above 2 columns"),
         ("0,5,6\n7,0,6\n1,1,1", "expected 2 x 2"),
-        ("src,dst,bytes\n0,2,5", "expected a GPU from 0 to 1"),
+        ("src,dst,bytes\n0,2,5", "dst goes from 2 to 2: expected 0 to 1"),
         ("src,dst,bytes\n0,1", "2 cells, expected 3"),
         ("src,dst,bytes\n0,1,-5", "negative"),
         ("src,dst,bytes\n0,1,nan", "not a number of bytes"),
@@ -196,7 +196,7 @@ def test_data_frames() -> None:
     for frame, complaint in (
         (Frame({"b": [0, 7], "a": [5, 0]}, ["a", "b"]), "column 'b' where row 'a'"),
         (Frame({0: [0, 7], 1: [5, np.nan]}), "holds nan"),
-        (Frame({"src": [0], "dst": [9], "bytes": [1]}), "expected a GPU"),
+        (Frame({"src": [0], "dst": [9], "bytes": [1]}), "dst goes from 9 to 9"),
         (Frame({"src": [0], "dst": [1], "bytes": [-1]}), "negative"),
         (Frame({0: [0, 7], 1: [5, 0], 2: [5, 0]}), "2 x 3"),
     ):

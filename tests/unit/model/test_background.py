@@ -158,10 +158,17 @@ def test_commands_plan_and_simulate_beside_a_plan(
         assert Fraction(row["value"]) == said
     assert main(["solve", made, *reduce, "--limit", "100ms", "--json"]) in (0, 2)
     assert Fraction(json.loads(capsys.readouterr().out)["bound"]) <= said
-    slow = str(tmp_path / "slow.npz")
-    planned(1, "own-nic", FABRIC.degraded({(0, 0): Fraction(1, 2)})).save(slow)
-    assert main(["simulate", mine, "--background", slow]) == 1
-    assert "made for different fabrics" in capsys.readouterr().err
+    slow, degraded = str(tmp_path / "slow.npz"), ["--degrade", "0:0=0.5"]
+    assert main(["plan", *traffic, *degraded, *background, "-o", slow]) == 0
+    assert main(["simulate", slow, *background]) == 0  # on the slow fabric, both of them
+    assert main(["simulate", slow, "--background", mine]) == 0
+    capsys.readouterr()
+    assert main(["plan", *traffic, "--degrade", "0:0=0", *background]) == 1
+    assert f"{other}: chunk" in capsys.readouterr().err
+    schedule = str(tmp_path / "schedule.npz")
+    assert main(["schedule", *traffic, "-o", schedule]) == 0
+    assert main(["simulate", mine, "--background", schedule]) == 1
+    assert "a schedule, expected a plan" in capsys.readouterr().err
     for command in ("gap", "solve"):  # what they prove is of rates that stay as they are
         assert main([command, *traffic, "--chunk", "1MiB", *background]) == 1
     assert main(["gap", mine, *background]) == 1

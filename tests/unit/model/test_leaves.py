@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,10 @@ def test_what_makes_no_sense_is_refused(table: str, message: str) -> None:
         Fabric.from_toml(tomllib.loads(f"{PLAIN}[leaves]\n{table}\n"))
 
 
-@pytest.mark.parametrize("wrong", [{"nodes": 2}, 3, {**Leaves(2, 2, 2).as_dict(), "more": 1}])
+@pytest.mark.parametrize("wrong", [{"nodes": 2}, 3, {**asdict(Leaves(2, 2, 2)), "more": 1}])
 def test_headers_of_another_form_are_refused(wrong: Any) -> None:
     fabric = Fabric.uniform(4, 2)
-    with pytest.raises(InputError, match="leaves of"):
+    with pytest.raises(InputError, match="expected Leaves of nodes, uplinks"):
         Fabric.from_header({**fabric.header(), "leaves": wrong}, fabric.tx, fabric.rx)
 
 

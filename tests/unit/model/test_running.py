@@ -209,7 +209,7 @@ def test_a_send_and_its_recv_of_other_sizes_are_refused(tmp_path: Path) -> None:
 def test_sums_beyond_int64_are_refused(tmp_path: Path) -> None:
     records = list(exchange(drawn(18)))
     huge = [record(0, "Send", 1, number, 2**62) for number in range(9, 13)]
-    with pytest.raises(InputError, match="all Sends have 1844674407"):
+    with pytest.raises(InputError, match=r"1844674407.* bytes in all"):
         running_job(write(tmp_path / "run", [*records, *huge]), FABRIC)
 
 

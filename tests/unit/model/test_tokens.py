@@ -97,8 +97,8 @@ def test_the_way_back_is_the_dispatch_turned_round() -> None:
 @pytest.mark.parametrize(
     ("source", "target", "rest", "message"),
     [
-        ([12], [[0]], {}, "source goes from GPU 12"),
-        ([0], [[-1]], {}, "target goes from GPU -1"),
+        ([12], [[0]], {}, "source goes from 12"),
+        ([0], [[-1]], {}, "target goes from -1"),
         ([0, 1], [[5]], {}, "2 sources for 1 tokens"),
         ([0], [[5]], {"dedup": "rack"}, "'rack': expected None, 'gpu' or 'node'"),
         ([0], [[5]], {"token_bytes": 0}, "token_bytes = 0"),

@@ -316,7 +316,7 @@ def test_fuzzed_specs_are_read_or_refused() -> None:
     assert all(line.isprintable() and len(line) < 500 for line in refused)
 
 
-def test_flows_are_those_between_nodes_whatever_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flows_are_those_between_nodes() -> None:
     traffic = workloads.zipf(Fabric.uniform(4, 2, gpus=3), skew=1.5, seed=1)
     bytes_ = traffic.bytes.copy()
     bytes_[::2, 1] = 0
@@ -328,10 +328,8 @@ def test_flows_are_those_between_nodes_whatever_the_block(monkeypatch: pytest.Mo
         for j in range(12)
         if node[i] != node[j] and bytes_[i, j]
     ]
-    for block in (1, 30, 1 << 22):
-        monkeypatch.setattr("railopt.model.traffic.BLOCK", block)
-        assert list(zip(*traffic.flows(), strict=True)) == expected
-        assert len(traffic.chunks("flow")) == len(expected)
+    assert list(zip(*traffic.flows(), strict=True)) == expected
+    assert len(traffic.chunks("flow")) == len(expected)
 
 
 def test_much_memory_is_said_before_it_is_taken(
@@ -354,10 +352,10 @@ def test_much_memory_is_said_before_it_is_taken(
     workloads.uniform(FABRIC)
     taken = f"traffic between {gpus} GPUs takes up to {gpus**2} GB of memory"
     assert capsys.readouterr().err == f"railopt: {taken}\n"
-    monkeypatch.setattr("railopt.runtime.senders.loopback.CHUNK_S", 100)
+    monkeypatch.setattr("railopt.runtime.senders.loopback.MUCH", 300)
     Loopback().run(plan(FABRIC, traffic.chunks("flow"), "lpt")).wait(30)
-    said = f"railopt: loopback: {flows} chunks take about 0.0 GB of buffers and {100 * flows} s"
-    assert capsys.readouterr().err.startswith(said)
+    said = f"railopt: loopback: {flows} chunks take about 0.0 GB of buffers\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_cm_of_many_nics_and_one_flow_is_refused_before_there_is_room_for_it(

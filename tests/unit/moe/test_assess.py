@@ -38,7 +38,7 @@ def test_a_plan_is_scored_on_what_comes_after_it() -> None:
     assert rolling == [Fold(range(5), range(5, 7)), Fold(range(7), range(7, 8))]
     assert StepChoice(held_out=0).folds(trace) == [Fold(range(8), range(8))]
     assert StepChoice().folds(drifting(1)) == [Fold(range(1), range(1))]
-    assert StepChoice(only=3, evaluated_on=5).folds(trace) == [Fold(range(3, 4), range(5, 6))]
+    assert StepChoice(only=3).folds(trace) == [Fold(range(3, 4), range(3, 4))]
 
 
 def replicated(counts: np.ndarray) -> Placement:

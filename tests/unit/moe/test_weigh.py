@@ -23,6 +23,7 @@ from railopt.moe.weigh import (
     LEFT_OUT,
     MECHANISMS,
     Farthest,
+    LayerBound,
     Weighed,
     WeighQuestion,
     Worth,
@@ -182,7 +183,7 @@ def test_a_weak_bound_names_the_freedom_that_makes_it(seed: int) -> None:
         "prices: one set": (NodePrices(one, 0 * one, 0 * one), found),
     }
     for said, (prices, placed) in cases.items():
-        far = Farthest(3, 1, demand, prices, placed)
+        far = Farthest(LayerBound(3, 1, demand, prices), placed)
         parts = far.parts()
         assert sum(parts.values()) == far.distance()
         assert min(parts.values()) >= -far.distance() / 10**5  # prices are rounded

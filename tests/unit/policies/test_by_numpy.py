@@ -12,15 +12,12 @@ import pytest
 from railopt.policies import (
     by_size,
     colouring,
-    equal_rails,
-    equitable_colouring,
     excess,
     rounds,
-    spill_rails,
+    spilling,
 )
 from railopt.policies.by_size import WordLayout
 from railopt.policies.common import Columns, Costs
-from railopt.solver.coupled import search_kernels
 
 
 class Case:
@@ -33,7 +30,6 @@ class Case:
         self.src, self.dst = rng.integers(0, self.nodes, (2, count)).astype(np.int32)
         self.gpu = rng.integers(0, self.gpus, count).astype(np.int32)
         self.size = rng.choice([1, 5, 5, 8, 8, 8], count).astype(np.int64)
-        self.rail = rng.integers(0, self.rails, count).astype(np.int16)
         self.empty = np.full(count, -7, np.int16)
         self.rows = rng.permutation(count)[: int(rng.integers(1, count + 1))]
         self.near = rng.random((self.gpus, self.rails)) < 0.5
@@ -42,7 +38,7 @@ class Case:
         self.tx[:, 0] = self.rx[:, 0] = 1
         self.chunks = Columns(self.src, self.dst, self.size, int(self.size.max()), 10**6)
         self.largest = rounds.largest_of_each.plain(self.src, self.size, self.nodes)
-        self.units = spill_rails.SpillUnits(
+        self.units = spilling.SpillUnits(
             self.src, self.dst, self.size, np.full((count, self.rails), -7, np.int16)
         )
 
@@ -65,8 +61,8 @@ def split(case: Case) -> tuple[Any, ...]:
 
 
 def begun(case: Case) -> tuple[Any, ...]:
-    hosts = spill_rails.hosts_of(case.near)
-    inside = spill_rails.UnitPlaces(case.needed, case.gpu, case.near, hosts)
+    hosts = spilling.hosts_of(case.near)
+    inside = spilling.UnitPlaces(case.needed, case.gpu, case.near, hosts)
     return case.units, Costs(case.tx, case.rx), inside, case.empty
 
 
@@ -93,12 +89,8 @@ LOOPS: dict[str, tuple[Any, Callable[[Case], tuple[Any, ...]]]] = {
         by_size.largest_in_front,
         lambda case: (case.chunks, case.layout(2, False)),
     ),
-    "largest in turn": (
-        equal_rails.largest_in_turn,
-        lambda case: (case.chunks, case.nodes, case.rails, case.empty),
-    ),
     "earliest at both ends": (
-        equal_rails.earliest_at_both,
+        by_size.earliest_at_both,
         earliest,
     ),
     "largest of each sender": (
@@ -106,30 +98,12 @@ LOOPS: dict[str, tuple[Any, Callable[[Case], tuple[Any, ...]]]] = {
         lambda case: (case.src, case.size, case.nodes),
     ),
     "blocks": (
-        equitable_colouring.vertex_blocks,
+        colouring.vertex_blocks,
         lambda case: (case.src, case.rows, case.nodes, case.rails),
     ),
     "euler split": (colouring.euler_split, split),
-    "sent": (
-        excess.bytes_sent,
-        lambda case: (even(case)[0],),
-    ),
     "stay": (excess.stay_near, even),
-    "begin": (spill_rails.begin, begun),
-    "times": (
-        spill_rails.times,
-        lambda case: (case.units, Costs(case.tx, case.rx), case.rail),
-    ),
-    "loads": (
-        search_kernels.loads,
-        lambda case: (
-            np.stack([case.src, case.dst]),
-            case.size,
-            case.rail,
-            case.nodes,
-            case.rails,
-        ),
-    ),
+    "begin": (spilling.begin, begun),
 }
 
 

@@ -16,10 +16,9 @@ from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.base.kernels import kernel
 from railopt.evidence.bounds import lower_bound
-from railopt.policies import by_size, common, equal_rails, rounds, unequal_rails
-from railopt.policies.by_size import WordLayout
+from railopt.policies import by_size, common, rounds, unequal_rails
+from railopt.policies.by_size import Spread, WordLayout
 from railopt.policies.common import Columns, rail_turns
-from railopt.policies.equal_rails import Spread
 from railopt.policies.longest_first import PAIR_WEIGHT
 
 
@@ -155,7 +154,7 @@ def test_equal_rails_and_rails_that_differ_follow_the_same_rule() -> None:
         assert np.array_equal(plan(fabric, chunks, "lpt-global").rail, general)
         rows, packed = rng.permutation(count)[: count // 2 + 1], np.empty(count, np.int16)
         packed[:] = general[:] = -1
-        equal_rails.lpt_local(columns, rows, Spread(nodes, nodes, rails, 3, 4), packed)
+        by_size.lpt_local(columns, rows, Spread(nodes, nodes, rails, 3, 4), packed)
         words = by_size.descending(chunks.size[rows])
         pairs = rounds.pair_numbers(chunks.src[rows], chunks.dst[rows], costs.tx, nodes)
         unequal_rails.lpt_local(words, rows, pairs, columns, costs._replace(first=3), 4, general)

@@ -13,7 +13,7 @@ from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.model.inside import Inside
 from railopt.model.plan import rail_costs
-from railopt.policies.spilling import units_and_costs
+from railopt.policies.spilling import PlacedUnits, times, trade_home, units_and_costs
 
 FABRIC = Fabric.uniform(4, 4, gpus=4)
 DEGRADED = FABRIC.degraded({(0, 1): "0.5", (2, 3): "0"})
@@ -214,3 +214,21 @@ def test_slow_scale_up_counts_where_it_is_in_the_time() -> None:
     assert plan(slow, chunks, "lpt", scale_up="in-time") == plan(slow, chunks, "lpt")
     with pytest.raises(InputError, match="beside or in-time"):
         plan(slow, chunks, "spill", scale_up="never")
+
+
+@pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL])
+def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
+    for seed in range(5):
+        chunks = tokens(fabric, seed)
+        away = plan(fabric, chunks, "lpt-global").rail
+        rail = away.copy()
+        units, prices = units_and_costs(fabric, chunks, np.empty_like(rail))
+        placed = PlacedUnits(units, prices, *times(units, prices, rail), rail)
+        before, kept = placed.moved, placed.time
+        assert trade_home(placed, kept) > 0
+        again = times(units, prices, rail)
+        assert np.array_equal(again[0], placed.sent)
+        assert np.array_equal(again[1], placed.received)
+        assert placed.time <= kept
+        assert placed.moved < before
+        assert Plan(fabric, chunks, rail).moved < Plan(fabric, chunks, away).moved

@@ -27,14 +27,12 @@ from railopt.moe.hybrid.answer import answer
 from railopt.moe.iteration.timeline import Event, IterationTimeline
 from railopt.moe.weigh import Weighed, Worth
 from railopt.policies import POLICIES
-from railopt.report.blame import blame_figure
 from railopt.report.comparison import comparison_figure
 from railopt.report.figures import completion_times
 from railopt.report.frontier import moved_against_time
 from railopt.report.gantt import gantt
-from railopt.report.gap_figures import gap_against, gap_by_policy
-from railopt.report.gaps import gap_against_chunk
-from railopt.report.heatmap import NicLoads, load_maps, over
+from railopt.report.gaps import gap_against, gap_against_chunk, gap_by_policy
+from railopt.report.heatmap import NicLoads, blame_figure, load_maps, over
 from railopt.report.hybrid_figure import latency_figure
 from railopt.report.node import node_figure
 from railopt.report.sizing import sizing_figure

@@ -13,7 +13,7 @@ import pytest
 
 from railopt.model.workloads import WORKLOADS, default, parameters
 from railopt.report.figures import all_figures
-from railopt.report.gap_figures import gap_against
+from railopt.report.gaps import gap_against
 from railopt.report.swept import scale, swept
 from railopt.report.verdict import asked, verdict
 from railopt.sweep import results
@@ -163,7 +163,6 @@ def place(tmp_path: Path) -> Path:
             for seed, gap in enumerate(("1/10", "1/20", "1/50")):
                 point = {"policy": policy, "seed": seed, "sweep": "my skews"}
                 writer.append(row(f"zipf:skew={skew}", gap, **point))
-    writer.close()
     return tmp_path / "results"
 
 

@@ -10,6 +10,8 @@ import pytest
 from railopt import Fabric, Plan, workloads
 from railopt.base.errors import BackendError, InputError
 from railopt.runtime.benchmark import Benchmark, Measurement, scaled, sizes
+from railopt.runtime.senders.loopback import Loopback
+from railopt.runtime.senders.protocol import Carrier
 from railopt.runtime.senders.report import Report
 
 FABRIC = Fabric.uniform(2, 2)
@@ -43,10 +45,10 @@ class Scripted:
         self.plans.append(plan)
         return Report("scripted", plan.policy, 1, 1, 0.0, ())
 
-    def gather(self, value: Any) -> list[Any]:
-        report = Report.from_dict(value)
+    def reports(self, mine: Report, *, links: bool) -> list[Report]:
+        assert not links
         return [
-            replace(report, seconds=seconds, wrong=wrong).as_dict()
+            replace(mine, seconds=seconds, wrong=wrong)
             for seconds, wrong in self.runs[len(self.plans) - 1]
         ]
 
@@ -84,10 +86,10 @@ def test_what_can_not_be_measured_is_refused_before_anyone_waits() -> None:
 
 
 def test_reports_of_ranks_are_checked() -> None:
-    class Nonsense(Scripted):
-        def gather(self, value: Any) -> list[Any]:
+    class Nonsense(Carrier):
+        def _gather(self, value: Any) -> list[Any]:
             return [{**value, "seconds": "soon"}]
 
     benchmark = Benchmark(FABRIC, PATTERN, (1 << 16,), warmup=0, iters=1)
     with pytest.raises(BackendError, match="expected seconds"):
-        list(benchmark.measure("nonsense", Nonsense([])))
+        list(benchmark.measure("nonsense", Nonsense(Loopback())))

@@ -81,7 +81,7 @@ def test_compact_total_and_stages(n: int) -> None:
         line = longest_line(matrix)
         peer, sent = compact(matrix, line // 50)
         assert check(matrix, peer, sent) <= line + line // 50, name
-        tapered = taper(*by_length(peer, sent, False), 1)
+        tapered = taper(peer, sent, 1, 1, 1)
         assert check(matrix, *tapered) == check(matrix, peer, sent), name
         assert len(tapered[0]) <= 4 * n, f"{name}: {len(tapered[0])} stages for {n} servers"
 
@@ -204,20 +204,20 @@ def test_order_by_length_is_stable_and_taper_keeps_the_bytes() -> None:
         lengths = bytes_.max(axis=1)
         assert np.all(np.diff(lengths) <= 0 if descending else np.diff(lengths) >= 0)
         assert check(matrix, ordered, bytes_) == sent.max(axis=1).sum()
-    tapered = taper(*by_length(peer, sent, False), 1)
+    tapered = taper(peer, sent, 1, 1, 1)
     assert check(matrix, *tapered) == sent.max(axis=1).sum()
     assert tapered[1][-1].max() == sent.max() // 16
 
 
 def test_taper_splits_long_first_and_last_stages() -> None:
     peer, sent = np.array([[1, 0], [1, 0]], np.int32), np.array([[90, 160], [160, 320]])
-    peers, bytes_ = taper(peer, sent, 1)
+    peers, bytes_ = taper(peer, sent, 1, 1, 1)
     falling = [[80, 160], [40, 80], [20, 40], [10, 20], [10, 20]]
     assert bytes_.tolist() == [[5, 10], [17, 30], [68, 120], *falling]
     assert np.all(peers == [1, 0])
-    assert taper(peer, np.array([[9, 16], [160, 320]]), 1)[1].tolist() == [[9, 16], *falling]
-    assert taper(peer, sent, 50)[1].tolist() == [[90, 160], [80, 160], [40, 80], [40, 80]]
-    assert taper(peer[:1], np.array([[0, 3]]), 1)[1].tolist() == [[0, 2], [0, 1]]
+    assert taper(peer, np.array([[9, 16], [160, 320]]), 1, 1, 1)[1].tolist() == [[9, 16], *falling]
+    assert taper(peer, sent, 50, 1, 1)[1].tolist() == [[90, 160], [80, 160], [40, 80], [40, 80]]
+    assert taper(peer[:1], np.array([[0, 3]]), 1, 1, 1)[1].tolist() == [[0, 2], [0, 1]]
 
 
 def graph_of(table: np.ndarray) -> np.ndarray:

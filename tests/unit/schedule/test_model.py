@@ -40,7 +40,7 @@ def test_one_direction_by_hand() -> None:
     redistributed.
     """
     traffic = two_by_two([[0, 0, 6, 0], [0, 0, 2, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
-    fabric = Fabric.uniform(2, 2)
+    fabric = Fabric.uniform(2, 2, scaleup="150GB/s")  # three times a NIC: stages are halved
     fast = modelled(synthesise(fabric, traffic, "fast"), LINK)
     assert (fast.bound, fast.wire, fast.startup) == (40, 40, 1)
     assert fast.balance == pytest.approx(0.5 + 2 * 2)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from fractions import Fraction
+from subprocess import check_output
 
 import numpy as np
 import pytest
 
+from experiments.fast_phases import phases
 from railopt import Fabric, Traffic, synthesise
 from railopt.schedule import KINDS, Schedule
-from railopt.schedule.phases import phases
 from railopt.schedule.rates import equal_bytes, pair_rates, real_bytes
-from railopt.sim import Flows, simulate
+from railopt.sim import simulate
 
 
 def drawn(seed: int) -> tuple[Fabric, Traffic]:
@@ -93,9 +96,30 @@ def test_compact_beside_a_slow_nic_stays_near_the_bound(share: str, within: str)
     fabric = Fabric.uniform(16, 8).degraded({(3, 5): share})
     matrix = np.random.default_rng(5).integers(0, 10**7, (128, 128))
     made = synthesise(fabric, Traffic.from_matrix(matrix, fabric))
-    took = simulate(Flows(**phases(made)._asdict())).completion
+    took = simulate(phases(made)).completion
     assert sum(stage_seconds(made)) <= Fraction(within) * made.bound.value
     assert took <= Fraction(within) * made.bound.value
+
+
+TIMED = """
+import numpy as np
+from railopt import Fabric, Traffic
+from railopt.schedule.report import cost
+
+healthy = Fabric.uniform(16, 8)
+matrix = np.random.default_rng(5).integers(0, 10**7, (128, 128))
+for fabric in (healthy, healthy.degraded({(3, 5): "1/2"})):
+    print(cost(fabric, Traffic.from_matrix(matrix, fabric)).synthesis_us)
+"""
+
+
+@pytest.mark.slow
+def test_synthesis_beside_a_slow_nic_takes_three_times_the_healthy_one_at_most() -> None:
+    for mode in ("always", "auto"):  # the first fills numba's cache
+        run = [sys.executable, "-c", TIMED]
+        said = check_output(run, env={**os.environ, "RAILOPT_COMPILE": mode}, text=True)
+        healthy, slow = map(float, said.split())
+        assert slow <= 3 * healthy
 
 
 def test_a_rail_that_is_dead_at_the_other_end_is_no_help() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,7 +22,7 @@ from railopt.base.errors import CheckFailed, FormatError, Infeasible, InputError
 from railopt.files.formats import parse_cm
 from railopt.model.workloads import zipf
 from railopt.schedule import KINDS, Schedule, certificate, conflicts, synthesise
-from railopt.schedule.pieces import shares
+from railopt.schedule.pieces import deal
 from tests.damage import damaged
 
 FABRIC = Fabric.uniform(4, 8)
@@ -103,13 +104,17 @@ def test_a_node_can_cut_its_own_pieces(compact: Schedule) -> None:
         assert np.array_equal(np.stack(compact.pieces(10_000, node)), whole[:, mine])
 
 
-def test_shares_add_up_and_only_grow() -> None:
-    part, before = np.empty(5, np.int64), np.zeros(5, np.int64)
+def test_what_is_dealt_in_turn_adds_up() -> None:
     for amount in range(40):
-        shares(amount, 3, part)
-        assert part.sum() == amount
-        assert np.all(part >= before)
-        before[:] = part
+        share = np.zeros(5, np.int64)
+        deal(amount, 3, share)
+        before = share.copy()
+        deal(1, 3 + amount, share)
+        whole = np.zeros(5, np.int64)
+        deal(amount + 1, 3, whole)
+        assert np.array_equal(share, whole)
+        assert share.sum() == before.sum() + 1 == amount + 1
+        assert share.max() - share.min() <= 1
 
 
 def test_an_own_rail_needs_no_balance() -> None:
@@ -136,15 +141,18 @@ def test_cm_has_a_barrier_between_stages(compact: Schedule) -> None:
     assert nodes == 32
     assert len(connections) == 8 * np.count_nonzero(compact.sent)
     assert all(c.src // 4 == c.dst // 4 for c in connections), "a connection stays on its rail"
-    finer = parse_cm(compact.plan().to_cm())[1]
-    ends = {(c.trigger, c.src, c.dst): c.size for c in connections}
-    for c in finer:
-        ends[c.trigger, c.src, c.dst] -= c.size
+    pattern = re.compile(r"(\d+->\d+) id \d+ (start 0|trigger \d+) size (\d+)(.*)")
+    lines = pattern.findall(text)
+    assert len(lines) == len(connections)
+    ends = {(pair, waits): int(size) for pair, waits, size, _ in lines}
+    for pair, waits, size, _ in pattern.findall(compact.plan().to_cm()):
+        ends[pair, waits] -= int(size)
     assert not any(ends.values()), "the plan's own export carries the same bytes"
     assert f"Triggers {compact.stages - 1}" in text
     assert sum(c.size for c in connections) == between(TRAFFIC).sum()
-    assert {c.trigger for c in connections} == {None, *range(1, compact.stages)}
-    assert {c.done_trigger for c in connections} == {None, *range(1, compact.stages)}
+    triggers = range(1, compact.stages)
+    assert {waits for _, waits, *_ in lines} == {"start 0", *(f"trigger {t}" for t in triggers)}
+    assert {done for *_, done in lines} == {"", *(f" send_done_trigger {t}" for t in triggers)}
 
 
 def test_cm_without_barriers_starts_at_once() -> None:
@@ -154,8 +162,24 @@ def test_cm_without_barriers_starts_at_once() -> None:
         assert sum(c.size for c in parse_cm(text)[1]) == between(TRAFFIC).sum()
 
 
+@pytest.mark.parametrize("share", ["1", "1/2"])
+def test_stages_are_longer_only_where_that_saves_start_ups(share: str) -> None:
+    fabric, startup, fewer = Fabric.uniform(4, 1).degraded({(1, 0): share}), 20, 0
+    for seed in range(20):
+        matrix = np.random.default_rng(seed).integers(0, 100, (4, 4))
+        traffic = Traffic.from_matrix(matrix, fabric)
+        given = synthesise(fabric, traffic, startup=startup)
+        short = synthesise(fabric, traffic, startup=startup, eps="1/50")
+        rounding = 0 if share == "1" else short.stages
+        assert given.total + startup * given.stages <= (
+            short.total + startup * short.stages + rounding
+        )
+        fewer += given.stages < short.stages
+    assert fewer >= 5
+
+
 def test_no_part_is_shorter_than_the_start_up() -> None:
-    tapered = synthesise(FABRIC, TRAFFIC, startup=1)
+    tapered = synthesise(FABRIC, TRAFFIC, startup=8)
     whole = synthesise(FABRIC, TRAFFIC, startup="1GiB")
     assert whole.stages < tapered.stages
     assert whole.total == tapered.total

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -62,7 +61,7 @@ def test_grid_and_keys() -> None:
         ({"grid": {**GRID, "chunk": ["0B"]}}, "at least 1 byte"),
         ({"grid": {**GRID, "nodes": ["four"]}}, "whole number"),
         ({"grid": {**GRID, "traffic": ["moe:seed=1"]}}, "axis of its own"),
-        ({"grid": GRID, "threads": 0}, "at least 1"),
+        ({"grid": GRID, "threads": 0}, "a whole number from 1"),
         ({"grid": GRID, "simulate": "yes"}, "true or false"),
         ({"grid": GRID, "instance": [{"x": 1}]}, "unknown key 'x'"),
     ],
@@ -110,8 +109,6 @@ def test_rows_are_appended_and_torn_lines_dropped_and_counted(tmp_path: Path) ->
     assert [row["key"] for row in found.failed] == ["b"]
     assert (found.torn, found.files) == (1, 2)
     assert results.good_keys(tmp_path) == {"a", "c"}
-    for writer in (first, second):
-        writer.close()
 
 
 def test_a_full_disk_loses_no_finished_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +131,6 @@ def test_a_full_disk_loses_no_finished_row(tmp_path: Path, monkeypatch: pytest.M
     found = results.read(tmp_path)
     assert [row["key"] for row in found.rows] == ["a", "c"]
     assert found.torn == 0
-    writer.close()
 
 
 @pytest.mark.slow
@@ -185,7 +181,8 @@ def test_only_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").write_bytes(results.encode(row_of("b")) + b"\n")
     found = results.read(tmp_path)
-    assert (found.keys, found.files, results.good_keys(tmp_path)) == ({"b"}, 1, {"b"})
+    assert ([row["key"] for row in found.rows], found.files) == (["b"], 1)
+    assert results.good_keys(tmp_path) == {"b"}
 
 
 @pytest.mark.slow
@@ -193,7 +190,6 @@ def test_ten_thousand_rows_resume_quickly(tmp_path: Path) -> None:
     writer = results.Writer(tmp_path)
     for number in range(10_000):
         writer.append(row_of(f"{number:024x}", loads=[[number] * 8] * 8))
-    writer.close()
     assert len(results.good_keys(tmp_path)) == 10_000
 
 
@@ -258,7 +254,7 @@ def test_shards_resume_and_cover_everything(
     }
     sweep = spec.read(path)
     assert client.run(sweep, folder, shard=(1, 2), workers=1).done == 2
-    assert client.run(sweep, folder, shard=(0, 1), workers=1) == (4, 4, 0, 0, False, {})
+    assert client.run(sweep, folder, workers=1) == (4, 4, 0, 0, False, {})
     assert json.loads(railopt_cli("sweep", path, "-o", folder, "--dry-run").out) == {
         "instances": 4,
         "left": 0,
@@ -271,7 +267,6 @@ def test_shards_resume_and_cover_everything(
     for arguments in (
         ["--shard", "2/2"],
         ["--shard", "x"],
-        ["--shard", "0/1", "--cluster", "tcp://h:1"],
         ["--workers", "0"],
     ):
         assert railopt_cli("sweep", path, "-o", folder, *arguments).code == 1
@@ -290,7 +285,7 @@ def test_results_go_into_a_folder(
 
 
 def test_no_part_of_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected at least 1 part"):
+    with pytest.raises(InputError, match="shard 0/0: expected a part from 0"):
         client.run(spec.parse({"grid": GRID}), tmp_path, shard=(0, 0))
 
 
@@ -307,8 +302,6 @@ def test_a_schedulers_file_that_is_none(
         file.write_text(content)
     with pytest.raises(InputError, match="no scheduler's file; expected a JSON object"):
         client.run(spec.parse({"grid": GRID}), tmp_path / "r", cluster=str(file))
-    with pytest.raises(InputError, match="expected a scheduler's address"):
-        client.run(spec.parse({"grid": GRID}), tmp_path / "r", cluster="")
 
 
 @pytest.mark.slow
@@ -317,23 +310,17 @@ def test_an_address_that_dask_does_not_know(tmp_path: Path) -> None:
         client.run(spec.parse({"grid": GRID}), tmp_path, cluster="foo://bar:1")
 
 
-def test_a_sweep_on_a_full_disk_says_where_and_how_far(
+def test_a_sweep_on_a_full_disk_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, railopt_cli: Callable[..., Any]
 ) -> None:
     def one(task: client.Task) -> str:
-        if task.point.seed:
-            time.sleep(0.5)  # until the first is counted
-            raise OSError(28, "No space left on device", f"{task.folder}/x.jsonl")
-        return ""
+        raise OSError(28, "No space left on device", f"{task.folder}/x.jsonl")
 
     monkeypatch.setattr(client, "run_one", one)
-    (tmp_path / "s.toml").write_text("[grid]\nnodes = [2]\nrails = [2]\nseed = [0, 1]\n")
-    words = ["sweep", tmp_path / "s.toml", "-o", tmp_path / "r", "--shard", "0/1", "--workers", "1"]
-    ran = railopt_cli(*words)
+    (tmp_path / "s.toml").write_text("[grid]\nnodes = [2]\nrails = [2]\n")
+    ran = railopt_cli("sweep", tmp_path / "s.toml", "-o", tmp_path / "r", "--workers", "1")
     assert ran.code == 1
-    far, where = ran.err.splitlines()
-    assert far.startswith("1/2 instances")
-    assert where.endswith("r/x.jsonl: No space left on device")
+    assert ran.err.endswith("r/x.jsonl: No space left on device\n")
 
 
 def test_a_row_glued_to_a_torn_one_is_computed_again(tmp_path: Path) -> None:
@@ -343,7 +330,7 @@ def test_a_row_glued_to_a_torn_one_is_computed_again(tmp_path: Path) -> None:
     )
     assert results.good_keys(tmp_path) == {"a"}
     found = results.read(tmp_path)
-    assert (found.keys, found.torn) == ({"a"}, 1)
+    assert ([row["key"] for row in found.rows], found.torn) == (["a"], 1)
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
@@ -505,7 +492,7 @@ def test_rows_that_nobody_wrote_so_are_counted_as_torn(railopt_cli: Any, tmp_pat
     found = results.read(path)
     assert (len(found.rows), len(found.failed), found.torn) == (1, 0, len(HOSTILE))
     assert results.good_keys(tmp_path) == {"k"}  # the others are computed again
-    for flags in ([], ["--json"], ["--failed"], ["--all"], ["--export", tmp_path / "x.csv"]):
+    for flags in ([], ["--json"], ["--failed"], ["--export", tmp_path / "x.csv"]):
         ran = railopt_cli("results", path, *flags)
         assert ran.code == 0
         assert f"{len(HOSTILE)} torn lines" in ran.err

@@ -16,7 +16,6 @@ from railopt.symbolic.algebra import (
     is_nonnegative,
     is_zero,
     null_space,
-    on_cone,
     rank,
     sums_agree,
 )
@@ -62,13 +61,6 @@ def test_nonnegative_is_yes_or_unknown() -> None:
     assert is_nonnegative(x - y) is None
     with pytest.raises(Undecided):
         is_nonnegative(1 / x)
-
-
-def test_linear_forms_on_cones() -> None:
-    assert on_cone(x - y, [{x: 1, y: 0}, {x: 1, y: 1}])
-    assert not on_cone(x - y, [{x: 1, y: 0}, {x: 1, y: 2}])
-    with pytest.raises(Undecided):
-        on_cone(x * y, [{x: 1, y: 0}, {x: 1, y: 1}])
 
 
 def test_sums_with_symbolic_limits() -> None:

@@ -105,7 +105,7 @@ def test_fasts_printed_bound_falls_for_three_gpus_but_not_for_one_server_or_two_
             assert hot.hides
             assert hot.time > hot.printed() * hot.best
         small = Hot(servers, 2, 1, 1, (1, 40 * servers - 1), 40)
-        assert small.printed() == small.corrected()
+        assert small.time <= small.printed() * small.best
     assert "two stages for every m > 2" in printed_bound_refuted(quick=True).detail
     alone = Hot(1, 3, 2, 1, (1, 39), 40)
     figures = [str(time) for time in (alone.time, alone.best, alone.printed() * alone.best)]

@@ -15,7 +15,7 @@ from railopt.base.errors import InputError
 from railopt.model.inside import Inside
 from railopt.policies.planner import NODE_POLICIES
 from railopt.torch.routes import Route, Router, rail_groups
-from railopt.torch.stages import in_turn, scheduled
+from railopt.torch.stages import scheduled
 from railopt.torch.ways import Exchange, Reorder, Turn, back, transposed
 
 Rows = list[object]
@@ -267,12 +267,13 @@ def test_no_allocation_grows_with_calls() -> None:
     rng = np.random.default_rng(7)
     some = [rng.integers(0, 200, (8, 8)) for _ in range(20)]
     blocks = []
-    for _ in range(4):  # the first two settle what others have begun, and compile what pays
+    for _ in range(9):
         for _, counts in product(range(8), some):
             router.route(counts)
         gc.collect()
         blocks.append(sys.getallocatedblocks())
-    assert blocks[3] - blocks[2] < 120  # of 160 calls
+    # a leak adds a block per call in every round, kernels that are compiled on the way in some
+    assert np.diff(blocks).min() < 8 * len(some)
 
 
 @pytest.mark.parametrize("kind", ["compact", "fast", "spreadout", True])
@@ -283,7 +284,7 @@ def test_stages_bring_all_rows_and_no_node_has_two_peers(kind: str | bool) -> No
         every = []
         for own in range(nodes):
             step = Exchange("rail", rows[own].tolist(), rows[:, own].tolist())
-            made = in_turn(own, step) if kind is True else scheduled(own, rows, str(kind))
+            made = step.in_turn(own) if kind is True else scheduled(own, rows, str(kind))
             every.append(step._replace(turns=made))
         for steps in (every, [step.back() for step in every]):
             sent, got = np.zeros((2, nodes, nodes), np.int64)

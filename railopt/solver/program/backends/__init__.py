@@ -1,10 +1,10 @@
 """Foreign solvers behind one small interface: a module with
 
-    def solve(program: IntegerProgram, limit_s: float, emit: Callable[[Answer], None]) -> None
+    def solve(program: MixedProgram, limit_s: float, emit: Callable[[Answer], None]) -> None
 
-which emits every plan it finds and, at the end, what it claims, with one thread.  It runs in a
-process of its own (`process.py`), and nothing it says is believed before railopt has re-evaluated
-it.
+which emits every solution it finds of a program of whole numbers and, at the end, what it claims,
+with one thread.  It runs in a process of its own (`process.py`), and nothing it says is believed
+before railopt has re-evaluated it.
 
 To add one: its module, and its entry in `BACKENDS`.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from railopt.base.extras import installed
 
@@ -21,12 +21,14 @@ from railopt.base.extras import installed
 class Answer(NamedTuple):
     """One line of what a back-end says.
 
-    rail     the rail of each chunk: a plan, or None
-    optimal  it claims that no plan is better than its best
+    values   of all columns, or None
+    status   "optimal": it claims that nothing is better; "infeasible": that there is no solution
+    spent_s  processor time since it was called; its process says so
     """
 
-    rail: list[int] | None = None
-    optimal: bool = False
+    values: list[int] | None = None
+    status: str = ""
+    spent_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,3 @@ BACKENDS: dict[str, Backend] = {
         Backend("scipy", f"{__name__}.scipy_milp", "scipy", "scipy"),
     )
 }
-
-
-def rails_of(place: Any, values: Any, chunks: int) -> list[int]:
-    """The rail of each chunk, from the values of the program's columns; -1 where it has none."""
-    rail = [-1] * chunks
-    for (chunk, n), value in zip(place.tolist(), values, strict=True):
-        if value > 0.5:
-            rail[chunk] = n
-    return rail

@@ -11,35 +11,45 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pulp
 
 from railopt.base.errors import BackendError
-from railopt.solver.program.backends import Answer, rails_of
-from railopt.solver.program.program import IntegerProgram, linear
+from railopt.solver.program.backends import Answer
+from railopt.solver.program.mip import MixedProgram
 
 
-def solve(program: IntegerProgram, limit_s: float, emit: Callable[[Answer], None]) -> None:
+def solve(program: MixedProgram, limit_s: float, emit: Callable[[Answer], None]) -> None:
     """PuLP 3 calls an answer cut off by the time limit "Optimal": only its solution status, and
     time to spare, count.
     """
-    solver, matrix = cbc(limit_s), linear(program)
+    solver, given = cbc(limit_s), program.in_floats()
     problem = pulp.LpProblem("railopt", pulp.LpMinimize)
     variable = getattr(problem, "add_variable", pulp.LpVariable)
     sum_of = getattr(pulp.LpAffineExpression, "from_list", pulp.LpAffineExpression)
-    x = [variable(f"x_{j}_{n}", 0, 1, "Integer") for j, n in matrix.place.tolist()]
-    columns = [*x, variable("t", 0, None, "Integer" if program.exact else "Continuous")]
-    problem += sum_of([(columns[-1], 1)])
+    bounds = zip(given.low.tolist(), given.high.tolist(), given.whole.tolist(), strict=True)
+    v = [
+        variable(f"v{i}", low, high, "Integer" if whole else "Continuous")
+        for i, (low, high, whole) in enumerate(bounds)
+    ]
+    problem += sum_of([(v[i], cost) for i, cost in enumerate(given.cost.tolist()) if cost])
     for entries, low, high in zip(
-        matrix.by_row(), matrix.row_lower.tolist(), matrix.row_upper.tolist(), strict=True
+        given.by_row(), given.row_low.tolist(), given.row_high.tolist(), strict=True
     ):
-        terms = sum_of([(columns[c], value) for c, value in entries])
-        problem += (terms == high) if low == high else (terms <= high)
+        terms = sum_of([(v[column], value) for column, value in entries])
+        if low == high:
+            problem += terms == high
+            continue
+        problem += terms >= low
+        if high < np.inf:
+            problem += terms <= high
     began = time.monotonic()
     found, optimal = outcome(problem, problem.solve(solver))
     in_time = time.monotonic() - began < 0.95 * limit_s
-    if found:
-        values = [variable.value() or 0.0 for variable in x]
-        emit(Answer(rails_of(matrix.place, values, len(program.src)), optimal and in_time))
+    infeasible = not found and problem.status == pulp.LpStatusInfeasible
+    status = "optimal" if optimal else "infeasible" if infeasible else ""
+    values = [round(each.value() or 0.0) for each in v] if found else None
+    emit(Answer(values, status if in_time else ""))
 
 
 def outcome(problem: Any, answer: Any) -> tuple[bool, bool]:

@@ -17,7 +17,7 @@ from tests.topologies import SWITCH, bridge, device, dump, gpu, net, nic, usual_
 
 
 def words(text: str) -> list[list[str]]:
-    return [[DISTANCES[i] for i in row] for row in parse_dump(text, "topo").distance]
+    return [[DISTANCES[i] for i in row] for row in parse_dump(text).distance]
 
 
 def test_distances_follow_from_the_tree() -> None:

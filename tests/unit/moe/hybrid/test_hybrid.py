@@ -210,7 +210,7 @@ def test_unequal_domains_are_as_equal_as_can_be() -> None:
     domain = stream.Domain(10, 4)
     assert (domain.largest, domain.smallest, domain.equal, str(domain)) == (3, 2, False, "2-3")
     with pytest.raises(InputError, match="not equal"):
-        partition.meetings([10], [domain], 0)
+        partition.messages(flat(10), [domain], 0)
 
 
 # ---------------------------------------------------------------- migration
@@ -232,11 +232,6 @@ def test_migration_round_trip_and_its_error() -> None:
             np.linalg.norm(difference[:-keep]) / np.linalg.norm(experts[0]), rel=1e-4
         )
     assert errors == sorted(errors)
-    for keep in (0, experts[0].size + 1):
-        with pytest.raises(InputError):
-            migrate.encode(experts[0], shared, keep)
-    with pytest.raises(InputError, match="shape"):
-        migrate.decode(shared[:3], whole)
 
 
 def test_of_equal_differences_the_first_are_sent() -> None:
@@ -250,9 +245,6 @@ def test_of_equal_differences_the_first_are_sent() -> None:
 def test_parameters_that_are_no_numbers_are_refused(odd: float) -> None:
     with pytest.raises(InputError, match="no finite float32 numbers"):
         migrate.encode(np.array([1.0, odd, 2.0]), np.zeros(3), 1)
-    if not np.isfinite(odd):
-        with pytest.raises(InputError, match="at least 1, and finite"):
-            migrate.kept(100, odd)
 
 
 # ---------------------------------------------------------------- one by one
@@ -321,18 +313,6 @@ def test_bytes_whose_sums_would_wrap_are_refused(tokens: list[int], expert: list
     tables = (np.array([[0, 0, 0], tokens]), np.zeros(3, int), np.array(expert), np.ones(2, int))
     with pytest.raises(InputError, match="bytes in all: expected less than"):
         gating.Gating(*tables, Fraction(0))
-
-
-def test_choices_of_another_shape_are_refused() -> None:
-    none = np.zeros(0, int)
-    with pytest.raises(InputError, match="no data centre"):
-        gating.Gating(np.zeros((0, 0), int), none, none, none, Fraction(1))
-    instance = some_gating(4, 3, 1.0, 0, 40)
-    for copies in ([True], np.ones(3, bool), np.zeros(len(instance.pairs()[0]))):
-        with pytest.raises(InputError, match="truths, one per pair"):
-            gating.evaluate(instance, copies)
-    listed = [True] * len(instance.pairs()[0])
-    assert gating.evaluate(instance, listed) == gating.evaluate(instance, np.array(listed))
 
 
 def test_hot_experts_travel_and_cold_ones_do_not() -> None:
@@ -484,8 +464,8 @@ def test_what_compression_loses(railopt_cli: Callable[..., object], tmp_path: Pa
     dice = np.random.default_rng(3)
     experts = dice.normal(size=(32, 16)) + 0.1 * dice.standard_t(3, size=(6, 32, 16))
     np.save(tmp_path / "w.npy", experts.astype(np.float32))
-    ran = railopt_cli("hybrid", "--weights", tmp_path / "w.npy", "--ratios", "1,2,50", "--json")
-    whole, half, least = json.loads(ran.out)["rows"]
+    ran = railopt_cli("hybrid", "--weights", tmp_path / "w.npy", "--json")
+    whole, half, *_, least = json.loads(ran.out)["rows"]
     assert (whole["error"], whole["sent_bytes"]) == (0, 32 * 16 * 4)
     assert 0 < half["error"] < least["error"] < least["error_alone"]
     assert half["error"] < half["error_alone"]

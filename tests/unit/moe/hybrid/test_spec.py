@@ -95,13 +95,13 @@ def test_many_members_are_answered_without_counting_one_by_one() -> None:
 
 @pytest.mark.parametrize("counts", [(6,), (4, 3), (2, 3, 4)])
 def test_messages_are_as_many_as_pairs_that_meet(counts: tuple[int, ...]) -> None:
-    from railopt.moe.hybrid.domains import meetings, message_counts
+    from railopt.moe.hybrid.domains import message_counts, messages
 
     levels = tuple(stream.Level(str(i), count, 10**9) for i, count in enumerate(counts))
     block = stream.Stream(levels, 10**6, 10**6, stream.Fraction(0))
     for parts in range(1, max(counts) + 1):
         chosen = [stream.Domain(n, parts if n % parts == 0 else n) for n in counts]
-        pairs = [meetings(counts, chosen, level) for level in range(len(counts))]
+        pairs = [messages(block, chosen, level) for level in range(len(counts))]
         data = sum(len(one.src) for _, one in pairs)
         experts = sum(len(one.src) for one, _ in pairs)
         assert message_counts(block, chosen) == (data, experts)

@@ -9,10 +9,10 @@ from railopt.base.errors import InputError
 from railopt.moe.placement.eplb import eplb
 from railopt.moe.placement.packing import balance
 from railopt.moe.placement.placement import Placement, contiguous_home, slot_gpus
-from railopt.moe.placement.repair import left_over, repaired, resized
+from railopt.moe.placement.repair import resized, stepped
 from railopt.moe.placement.replicate import rebalance
 from railopt.moe.placement.vllm import sizes_of
-from railopt.moe.presets import PRESETS, moe_gpt, preset
+from railopt.moe.presets import PRESETS, preset
 from tests.twins import twins
 
 
@@ -104,8 +104,6 @@ def test_groups_that_do_not_fit_fall_back_to_the_global_policy(groups: int) -> N
     np.testing.assert_array_equal(
         rebalance(weight, 16, groups, 2, 4)[0], rebalance(weight, 16, 1, 2, 4)[0]
     )
-    before = replicated(weight, 16, 2, 2, groups)
-    assert repaired(weight[:, ::-1], before, groups) is not None
 
 
 def test_replicate_says_the_smallest_feasible_number() -> None:
@@ -164,7 +162,7 @@ def test_contiguous_is_what_training_stacks_do() -> None:
 
 def test_sglang_map_round_trips_and_fills_uneven_gpus() -> None:
     placed = replicated(zipf(2, 12), 16, 2, 2)
-    again = Placement.from_phy2log(placed.sglang()["physical_to_logical_map"], 2, 2, 12)
+    again = Placement.from_phy2log(placed.phy2log(), 2, 2, 12)
     np.testing.assert_array_equal(again.holds, placed.holds)
     # three experts of 12 have their home on each of 4 GPUs, as holders allow
     assert [np.bincount(row, minlength=4).tolist() for row in again.home] == [[3] * 4] * 2
@@ -175,14 +173,6 @@ def test_sglang_map_round_trips_and_fills_uneven_gpus() -> None:
     assert 2 in slots[1]
     with pytest.raises(InputError, match="smallest feasible number is 2"):
         uneven.phy2log(1)
-
-
-def test_vllm_ascend_map_lists_every_device() -> None:
-    placed = Placement.contiguous(2, 8, 2, 2)
-    exported = placed.vllm_ascend()
-    assert exported["moe_layer_count"] == 2
-    assert exported["layer_list"][1]["device_count"] == 4
-    assert exported["layer_list"][1]["device_list"][3] == {"device_id": 3, "device_expert": [6, 7]}
 
 
 def test_movement_prefers_the_own_node_and_counts_new_copies_only() -> None:
@@ -201,42 +191,28 @@ def test_movement_prefers_the_own_node_and_counts_new_copies_only() -> None:
         after.moved(Placement.contiguous(2, 4, 2, 2))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("groups", [1, 4])
-def test_a_repair_moves_less_and_balances_nearly_as_well(groups: int) -> None:
-    weight = zipf(6, 32, seed=4)
-    before = replicated(weight, 48, 2, 4, groups)
+def test_steps_move_less_and_balance_nearly_as_well() -> None:
+    weight, on = zipf(6, 32, seed=4), np.arange(8)
+    before = replicated(weight, 48, 2, 4)
     drifted = weight * np.random.default_rng(5).uniform(0.7, 1.4, weight.shape)
-    fixed, fresh = repaired(drifted, before, groups), replicated(drifted, 48, 2, 4, groups)
-    assert fixed is not None
-    assert fixed.moved(before).sum() < fresh.moved(before).sum()
+    fixed, fresh = stepped(drifted, before, before, on), replicated(drifted, 48, 2, 4)
+    assert fixed.moved(before).sum() < fresh.moved(before).sum() / 3
     np.testing.assert_array_equal(fixed.holds.sum(axis=2), before.holds.sum(axis=2))
-    stale, after, best = (balance(drifted, p.phy2log(), 8).mean() for p in (before, fixed, fresh))
-    assert best <= after + 1e-12
-    assert after - best < 0.5 * (stale - best)
-    if groups > 1:
-        assert all(fixed.holds.reshape(6, 2, 4, 4, 8).any(axis=(2, 4)).sum(axis=1).ravel() == 1)
-    assert repaired(weight, before, groups).moved(before).sum() <= 0.1 * before.holds.sum()  # type: ignore[union-attr]
+    stale, after = (balance(drifted, p.phy2log(), 8).max() for p in (before, fixed))
+    assert after <= 1.02 < stale
+    assert stepped(weight, before, before, on).moved(before).sum() == 0
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_only_experts_of_lost_gpus_move_where_the_rest_stays(seed: int) -> None:
     weight = np.random.default_rng(seed).pareto(1.5, size=(3, 16)) + 0.1
     before, on = replicated(weight, 24, 2, 4), np.arange(1, 8)
-    after = left_over(weight, before, on)
-    assert after is not None
+    after = resized(weight, before, 21, on)
     assert not after.holds[:, 0].any()
     assert after.holds.any(axis=1).all()
     np.testing.assert_array_equal(after.holds[:, on].sum(axis=2), before.holds[:, on].sum(axis=2))
     orphans = (~before.holds[:, on].any(axis=1)).sum()
     assert (after.holds & ~before.holds).sum() == orphans
-    single = replicated(weight, 16, 2, 4)
-    assert left_over(weight, single, on) is None
-
-
-def test_groups_that_are_spread_over_nodes_are_not_repaired() -> None:
-    weight = zipf(1, 16)
-    assert repaired(weight, replicated(weight, 24, 2, 4), groups=4) is None
 
 
 def test_presets_have_their_public_dimensions() -> None:
@@ -248,11 +224,8 @@ def test_presets_have_their_public_dimensions() -> None:
     active = mixtral.layers * (mixtral.dense_params + mixtral.top_k * mixtral.expert_params)
     assert 12.5e9 < active < 13e9  # parameters of the layers that one token uses
     assert len(PRESETS) == 6
-    assert moe_gpt("M", 16, 1).expert_params == 2 * 1024 * 4096
     with pytest.raises(InputError, match="known models"):
         preset("gpt-5")
-    with pytest.raises(InputError, match="known sizes"):
-        moe_gpt("XL", 16, 1)
 
 
 def test_nodes_that_do_not_divide_the_ranks_are_the_global_policy_of_vllm() -> None:
@@ -278,14 +251,14 @@ def test_with_another_number_of_replicas_only_the_difference_moves(replicas: int
     weight, on = zipf(3, 32, seed=5), np.arange(8)
     before = replicated(weight, 40, 2, 4)
     made = resized(weight, before, replicas, on)
-    assert made is not None
     assert (made.holds.sum(axis=(1, 2)) == replicas).all()
     assert made.holds.any(axis=1).all()
     assert made.holds.sum(axis=2).max() <= -(-replicas // 8)
     assert (made.holds & ~before.holds).sum() == 3 * max(0, replicas - 40)
 
 
-def test_one_copy_of_each_expert_can_not_be_fewer() -> None:
+def test_experts_of_which_there_is_one_copy_move_where_their_gpu_has_no_room() -> None:
     alone = Placement.contiguous(1, 8, 1, 4)
-    assert resized(np.ones((1, 8)), alone, 7, np.arange(4)) is None
-    assert resized(np.ones((1, 8)), alone, 33, np.arange(4)) is None
+    made = resized(np.ones((1, 8)), alone, 8, np.arange(3))
+    assert made.holds.sum(axis=2).tolist() == [[3, 3, 2, 0]]
+    assert (made.holds & ~alone.holds).sum() == 2

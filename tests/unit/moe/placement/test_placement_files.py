@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from railopt.base.errors import InputError
-from railopt.moe.placement.files import LARGEST, read_location, save_expert_map, save_location
+from railopt.moe.placement.files import LARGEST, read_location, save_map
 from railopt.moe.placement.placement import Placement
 from tests.damage import damaged, damaged_text
 
@@ -18,13 +18,23 @@ PLACED = Placement.from_phy2log([[0, 1, 2, 0], [2, 1, 0, 1]], 2, 1, 3)
 
 
 def test_a_location_is_read_as_it_was_written(tmp_path: Path) -> None:
-    save_location(PLACED, tmp_path / "x.json")
+    save_map(PLACED, tmp_path / "x.json", "sglang")
     found = read_location(tmp_path / "x.json", 2, 1, 3)
     np.testing.assert_array_equal(found.holds, PLACED.holds)
-    save_expert_map(PLACED, tmp_path / "map.json")
-    assert json.loads((tmp_path / "map.json").read_text())["moe_layer_count"] == 2
     with pytest.raises(InputError, match="exists"):
-        save_location(PLACED, tmp_path / "x.json")
+        save_map(PLACED, tmp_path / "x.json", "sglang")
+    with pytest.raises(InputError, match="unknown server"):
+        save_map(PLACED, tmp_path / "y.json", "triton")
+    with pytest.raises(InputError, match="3 layer numbers"):
+        save_map(PLACED, tmp_path / "y.json", "tensorrt-llm", layers=[1, 2, 3])
+
+
+def test_vllm_ascend_map_lists_every_device(tmp_path: Path) -> None:
+    save_map(Placement.contiguous(2, 8, 2, 2), tmp_path / "map.json", "vllm-ascend")
+    exported = json.loads((tmp_path / "map.json").read_text())
+    assert exported["moe_layer_count"] == 2
+    assert exported["layer_list"][1]["device_count"] == 4
+    assert exported["layer_list"][1]["device_list"][3] == {"device_id": 3, "device_expert": [6, 7]}
 
 
 def test_two_slots_of_an_expert_on_a_gpu_are_one_copy(tmp_path: Path) -> None:
@@ -75,7 +85,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_damaged_locations_are_read_or_refused(tmp_path: Path) -> None:
     path, dice = tmp_path / "x.json", random.Random(15)
-    whole = json.dumps(PLACED.sglang(), indent=1)
+    whole = json.dumps({"physical_to_logical_map": PLACED.phy2log().tolist()}, indent=1)
     for case in range(400):
         if case % 2:
             path.write_text(damaged_text(whole, dice))

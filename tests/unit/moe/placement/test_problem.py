@@ -106,8 +106,6 @@ def test_what_a_solver_names_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [
         f'{{"chosen": [{everywhere}], "bound": null}}\n'.encode(),  # more than the slots
         b'{"chosen": [1, 2, 3], "bound": null}\n',  # not at home
-        b'{"chosen": [], "boun\n',
-        b"3\n",
     ]
     said = ChildOutput(lines, Ended(0, False, False), "")
     monkeypatch.setattr(optimum, "ask", lambda *_: said)

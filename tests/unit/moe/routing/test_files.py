@@ -260,8 +260,6 @@ def test_records_of_other_shapes_are_refused() -> None:
         [{"topk_ids_of_layer": 3}],
         [{"topk_ids_of_layer": flat}],
         [{"topk_ids_of_layer": cube}, {"topk_ids_of_layer": flat}],
-        [{"topk_ids_of_layer": cube, "misc_objects": 3}],
-        [{"topk_ids_of_layer": cube, "misc_objects": [{"num_tokens_per_rank": 3}]}],
         [{"topk_ids_of_layer": cube[:, :0]}],
     ):
         with pytest.raises(InputError):
@@ -275,9 +273,6 @@ def test_a_record_named_many_times_is_refused() -> None:
     record = {"topk_ids_of_layer": np.zeros((1, 1000, 12), np.int64)}
     with pytest.raises(FormatError, match="record fewer steps"):
         from_sglang({"records": [record] * 20_000}, ranks=2)
-    misc = {**record, "misc_objects": [{"num_tokens_per_rank": np.zeros(9000, np.int64)}]}
-    with pytest.raises(FormatError, match="million numbers"):
-        from_sglang({"records": [misc] * 2000}, ranks=2)
 
 
 def test_pt_files_need_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

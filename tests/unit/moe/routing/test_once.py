@@ -71,13 +71,13 @@ def test_bytes_between_gpus_are_those_of_the_dispatch(seed: int) -> None:
 def test_counts_that_contradict_the_choices() -> None:
     chosen = ragged().tokens(0, 0)[1]
     for wrong, message in (
-        ({}, "give rank or counts"),
+        ({}, "expected rank or counts"),
         ({"counts": [1, 2, 3, 4, 5, 7]}, "22 tokens in all"),
         ({"counts": [21]}, "counts of 1 ranks"),
         ({"counts": [-1, 4, 3, 4, 5, 6]}, "counts of at least 0"),
         ({"rank": [0] * 20}, "ranks of 20 tokens"),
         ({"rank": [6] * 21}, "ranks from 6 to 6"),
-        ({"rank": [0] * 21, "counts": [1, 2, 3, 4, 5, 6]}, "counts say 1 tokens of rank 0, 21"),
+        ({"rank": [0] * 21, "counts": [1, 2, 3, 4, 5, 6]}, "expected rank or counts"),
     ):
         with pytest.raises(InputError, match=message):
             tokens_of_choices(chosen, PLACEMENT, token_bytes=1, **wrong)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import trace_file
 from railopt.model.workloads import demand_from
-from railopt.moe.placement.files import save_location
+from railopt.moe.placement.files import save_map
 from railopt.moe.placement.placement import Placement
 from railopt.moe.presets import preset
 from railopt.moe.routing.recorded import HIDDEN, dispatches_from
@@ -78,7 +78,7 @@ def test_a_layer_without_tokens_is_not_the_usual_one(tmp_path: Path) -> None:
 
 def test_a_model_and_a_placement(path: str, tmp_path: Path) -> None:
     gpu = [3, 2, 1, 0, 3, 2, 1, 0]
-    save_location(Placement.from_home([gpu, gpu], 2, 2), tmp_path / "map.json", 2)
+    save_map(Placement.from_home([gpu, gpu], 2, 2), tmp_path / "map.json", "sglang", 2)
     spec = f"{path}:step=0,layer=1,model=olmoe-1b-7b,placement={tmp_path / 'map.json'}"
     found = dispatches_from(spec, FABRIC)
     size = preset("olmoe-1b-7b").token_bytes()

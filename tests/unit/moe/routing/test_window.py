@@ -59,7 +59,7 @@ def test_the_error_of_each_decay_is_that_of_a_plain_loop(steps: int) -> None:
     assert best_decay(load) == expected
 
 
-@pytest.mark.parametrize("window", [Window(0), Window(decay=0.0), Window(decay=float("nan"))])
-def test_windows_that_are_none_are_refused(window: Window) -> None:
+@pytest.mark.parametrize(("steps", "decay"), [(0, None), (None, 0.0), (None, float("nan"))])
+def test_windows_that_are_none_are_refused(steps: int | None, decay: float | None) -> None:
     with pytest.raises(InputError, match="expected"):
-        seen(STEADY, window)
+        Window(steps, decay)

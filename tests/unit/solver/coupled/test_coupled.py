@@ -16,9 +16,8 @@ from railopt import Chunks, Fabric, Plan, check, workloads
 from railopt.base.arrays import MAX_TOTAL
 from railopt.base.errors import Infeasible, InputError
 from railopt.evidence import certificate
-from railopt.evidence.bounds import lower_bound
 from railopt.solver.coupled import solve as coupled
-from railopt.solver.coupled.race import Progress, Race, first_bound, shared_out
+from railopt.solver.coupled.race import Progress, Race, first_bound
 from railopt.solver.coupled.search import Cells, anchor, construct, even_out, improve
 
 
@@ -338,19 +337,15 @@ def test_a_bound_above_a_plan_is_not_used_and_said() -> None:
     assert race.outcome().certificate.check().ok
 
 
-def test_shares_of_rates_need_no_kernel_and_keep_off_dead_rails() -> None:
+def test_the_first_bound_and_the_plan_before_the_first_step() -> None:
     rates = np.array([[4, 0, 2], [0, 3, 3], [4, 4, 4]])
     rng = np.random.default_rng(1)
     src = rng.integers(0, 3, 50)
     dst = (src + rng.integers(1, 3, 50)) % 3
     chunks = Chunks.from_arrays(src=src, dst=dst, size=rng.integers(1, 99, 50), nodes=3)
     fabric = Fabric(3, 3, 3, rates, rates)
-    plan = Plan(fabric, chunks, shared_out(fabric, chunks))
+    plan = Race(fabric, chunks, 1.0).outcome().plan
     assert plan.send[rates == 0].sum() == plan.recv[rates == 0].sum() == 0
-    healthy = Fabric.uniform(3, 3)
-    many = workloads.moe(healthy, seed=1).chunks("64KiB")
-    alike = Plan(healthy, many, shared_out(healthy, many))
-    assert alike.makespan <= lower_bound(healthy, many).value * Fraction(101, 100)
     bound, witness = first_bound(fabric, chunks)
     assert witness["kind"] == "node"
     assert 0 < bound <= railopt.solve(fabric, chunks, 60).value

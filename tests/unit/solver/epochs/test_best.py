@@ -9,8 +9,11 @@ import pytest
 
 from railopt import Fabric, Traffic
 from railopt.base.errors import InputError
+from railopt.evidence.bracket import Status
+from railopt.solver.epochs import program
 from railopt.solver.epochs.best import best
 from railopt.solver.epochs.exchange import ChunkExchange
+from tests.drawn import exchange
 
 
 def test_nothing_to_send_takes_no_epoch() -> None:
@@ -20,3 +23,23 @@ def test_nothing_to_send_takes_no_epoch() -> None:
     assert best(nothing).bracket.value == 0
     with pytest.raises(InputError, match="unknown back-end 'scip'"):
         best(nothing, "scip")
+
+
+def test_a_program_that_is_too_large_leaves_the_best_so_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, asked = exchange(Fraction(1, 2 * 10**6))
+    monkeypatch.setitem(program.MOST, "variables", program.sizes(asked, 5)["variables"])
+    found = best(asked)
+    assert (found.bracket.status, found.notes) == (Status.OPEN, ())
+    assert found.bracket.value == Fraction(10, 10**6)
+    assert "the search ends before a program of" in found.ended
+    assert 0 < found.solver_s < found.time_s
+    monkeypatch.setitem(program.MOST, "variables", 1)
+    with pytest.raises(InputError, match="too large for memory, at most 1;"):
+        best(asked)
+
+
+def test_stages_without_start_ups_go_to_cbc_too() -> None:
+    found = best(exchange(Fraction(0))[1], "pulp")
+    assert (found.bracket.status, found.notes) == (Status.KNOWN, ())

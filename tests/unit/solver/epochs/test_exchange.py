@@ -79,7 +79,29 @@ def test_rates_without_a_common_unit_are_named() -> None:
         rounded = rates // 10**digits * 10**digits
         given = replace(fabric, tx=rounded, rx=rounded), traffic, 1 << 18, Fraction(7, 10**7)
         if refused:
-            with pytest.raises(InputError, match=r"48912345671B/s.* rates of fewer digits"):
+            with pytest.raises(InputError, match=r"of 3 digits: 48900000000B/s instead of 489"):
                 ChunkExchange.of(*given)
         else:
             assert bound(ChunkExchange.of(*given)).value > 0
+    third = Fabric.uniform(3, 1).degraded({(0, 0): "1/3"})
+    with pytest.raises(InputError, match=r"8 digits: 16666666000B/s .*\(0\.33333332 of"):
+        ChunkExchange.of(third, traffic, 1 << 16, Fraction(7, 10**7))
+    known = Fabric.uniform(3, 1).degraded({(0, 0): "0.33333332"})
+    assert bound(ChunkExchange.of(known, traffic, 1 << 16, Fraction(7, 10**7))).value > 0
+
+
+def test_an_epoch_that_divides_is_named() -> None:
+    fabric = Fabric.uniform(3, 1).degraded({(0, 0): "0.6"})
+    given = fabric, Traffic.from_matrix(np.eye(3, k=1, dtype=np.int64), fabric), 1 << 18, 0.0
+    with pytest.raises(InputError, match=r"another --epoch, a multiple of 26\.2144us, --chunk or"):
+        ChunkExchange.of(*given, stages=False)
+    asked = ChunkExchange.of(*given, epoch="26.2144us", stages=False)
+    assert asked.epoch * asked.unit == Fraction(262144, 10**10)
+
+
+def test_times_are_texts_and_numbers_too() -> None:
+    for same in ("700ns", 0.7e-6, Fraction(7, 10**7)):
+        asked = exchange(same)[1]
+        assert asked.startup * asked.unit == Fraction(7, 10**7)
+    with pytest.raises(InputError, match="soon"):
+        exchange("soon")

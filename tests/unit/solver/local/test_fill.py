@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from railopt.base.arrays import Ints
-from railopt.base.draws import seeded
+from railopt.base.kernels import seeded
 from railopt.solver.local import fill
-from railopt.solver.local.filling import closer, pool_width
-from railopt.solver.local.solve import solve_local
-from railopt.solver.local.steps import constructions
+from railopt.solver.local.filling import pool_width
 from railopt.solver.local.values import loads_of
 
 
@@ -40,17 +38,3 @@ def test_nothing_is_filled_beyond_its_capacity() -> None:
     )  # two rails of 13 would do by their sum, but not by their jobs
     assert not any(fill.fill(sizes, np.array([13, 13]), 1, 12, draws, found) for _ in range(20))
     assert fill.fill(sizes, np.array([14, 14]), 1, 12, draws, found)
-
-
-@pytest.mark.slow
-def test_what_is_open_is_halved_and_halved_again() -> None:
-    """80 jobs of up to a million on 16 rails: hardly to be proved, but close to the bound."""
-    sizes = drawn(5, 80, 10**6)
-    open_after = [
-        outcome.bracket.value - outcome.bracket.bound
-        for outcome in (
-            solve_local(sizes, 16, limit_s=60, chosen=chosen)
-            for chosen in ((constructions,), (constructions, lambda state: closer(state, 2.0)))
-        )
-    ]
-    assert 0 < 8 * open_after[1] < open_after[0]

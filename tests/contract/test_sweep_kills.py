@@ -1,5 +1,5 @@
-"""A sweep on Dask loses nothing: not with a killed worker, not with a killed client, not with two
-clients at once.
+"""A sweep loses nothing: not with a killed worker, not with a killed client, not with two clients
+at once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def wait_for(folder: Path, count: int, limit_s: float = 120.0) -> None:
 
 
 def worker_pids(client: int) -> list[int]:
-    """Dask's worker processes: children of the client that have written a file are named by it."""
+    """The processes that run a client's instances."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -73,9 +73,7 @@ def test_killed_worker_killed_client_two_clients(tmp_path: Path) -> None:
 
     client = start(path, folder, workers=2)  # a worker is killed in the middle
     wait_for(folder, 6)
-    writers = {int(file.name.split("-")[-2]) for file in folder.glob("*.jsonl")}
-    victim = next(pid for pid in worker_pids(client.pid) if pid in writers)
-    os.kill(victim, signal.SIGKILL)
+    os.kill(worker_pids(client.pid)[0], signal.SIGKILL)
     wait_for(folder, 16)
     os.killpg(client.pid, signal.SIGKILL)  # then the client, with all its workers
     client.communicate()
@@ -88,8 +86,7 @@ def test_killed_worker_killed_client_two_clients(tmp_path: Path) -> None:
         _, talk = one.communicate(timeout=300)
         assert one.returncode == 0, talk.decode()
     found = results.read(folder)
-    assert found.keys == keys
-    assert finished <= found.keys
+    assert results.good_keys(folder) == keys
     assert found.failed == ()
     assert found.torn <= 2  # a kill can tear the line that was being written
 

@@ -1,10 +1,9 @@
-"""A schedule as flows over ports with dependencies: what a simulator needs to run its phases one by
-one.
+"""A schedule as flows over ports with dependencies: its phases run one by one on the simulator.
 
 `simulate(schedule.plan())` lets every chunk cross scale-up and rail at once (cut-through), which is
 what the pipelined kind does.  FAST and its ablation store and forward: bytes rest on a proxy GPU
 between balance, wire and redistribution.  Here each of these is a flow of its own:
-`simulate(railopt.sim.Flows(**phases(schedule)._asdict()))`.
+`simulate(phases(schedule))`.
 
 Ports: transmit NICs (node * rails + rail), receive NICs, then out of each GPU's scale-up link, then
 into it.
@@ -12,43 +11,18 @@ into it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
 from railopt.base.arrays import Array, Ints
 from railopt.base.errors import InputError
-from railopt.schedule.kinds import KINDS
-from railopt.schedule.value import Schedule
+from railopt.schedule import KINDS, Schedule
+from railopt.sim import Flows
 
 
-class Phases(NamedTuple):
-    """Columns of a simulation's `Flows`.
-
-    capacity    int64 [ports], bytes per second
-    first, path int64 [flows + 1], int32: the two ports of each flow
-    size        int64 [flows], bytes
-    latency_ps  int64 [flows]: the start-up of its phase
-    group       int32 [flows]: balance, wire or redistribution of a stage, or what stays inside
-                servers
-    needs       int32 [E, 2]: group needs[e, 0] starts when needs[e, 1] is delivered
-    track       int32 [flows]: rail for the wire, as many as there are for scale-up
-    """
-
-    capacity: Ints
-    first: Ints
-    path: npt.NDArray[np.int32]
-    size: Ints
-    latency_ps: Ints
-    group: npt.NDArray[np.int32]
-    needs: npt.NDArray[np.int32]
-    track: npt.NDArray[np.int32]
-
-
-def phases(schedule: Schedule, *, alpha_out_ps: int = 0) -> Phases:
+def phases(schedule: Schedule, *, alpha_out_ps: int = 0) -> Flows:
     """The flows of a schedule that stores and forwards (every kind but pipelined, which has no
-    phases).
+    phases).  A group is balance, wire or redistribution of a stage, or what stays inside servers;
+    tracks are rails, and behind them one for scale-up.
     """
     if KINDS[schedule.kind].chunked:
         raise InputError(
@@ -88,15 +62,15 @@ def phases(schedule: Schedule, *, alpha_out_ps: int = 0) -> Phases:
     lengths = [len(bytes_) for _, bytes_, _ in columns]
     wire = np.repeat([False, True, False, False], lengths)
     path = np.concatenate([ends for ends, _, _ in columns], axis=1)
-    return Phases(
+    return Flows(
         np.concatenate([fabric.tx.ravel(), fabric.rx.ravel(), np.full(2 * count, fabric.scaleup)]),
         2 * np.arange(len(wire) + 1),
         path.T.ravel().astype(np.int32),
         np.concatenate([bytes_ for _, bytes_, _ in columns]),
-        np.where(wire, alpha_out_ps, 0),
-        np.concatenate([group for _, _, group in columns]).astype(np.int32),
-        np.array(needs, np.int32).reshape(-1, 2),
-        np.where(wire, path[0] % rails, rails).astype(np.int32),
+        latency_ps=np.where(wire, alpha_out_ps, 0),
+        group=np.concatenate([group for _, _, group in columns]).astype(np.int32),
+        needs=np.array(needs, np.int32).reshape(-1, 2),
+        track=np.where(wire, path[0] % rails, rails).astype(np.int32),
     )
 
 

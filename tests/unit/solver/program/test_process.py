@@ -9,8 +9,9 @@ import pytest
 
 from railopt.base import processes
 from railopt.solver.epochs.exchange import ChunkExchange
-from railopt.solver.epochs.process import WholeAnswer, minimise
 from railopt.solver.epochs.program import build
+from railopt.solver.program.backends import BACKENDS
+from railopt.solver.program.process import run
 
 
 def scaled(unit: int) -> ChunkExchange:
@@ -24,14 +25,21 @@ def scaled(unit: int) -> ChunkExchange:
 @pytest.mark.slow
 def test_a_row_without_an_end_has_none() -> None:
     program, _ = build(scaled(1 << 48), 3, 20 << 48)
-    assert minimise(program, "cpsat", 60).status == "optimal"
+    assert run(BACKENDS["cpsat"], program, 60).answers[-1].status == "optimal"
     program, _ = build(scaled(1 << 58), 3, 20 << 58)
-    assert "invalid" in str(minimise(program, "cpsat", 60).failure)
+    assert "invalid" in str(run(BACKENDS["cpsat"], program, 60).failure)
 
 
-def test_a_backend_that_is_killed_at_its_limit_has_not_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_backend_says_that_a_program_has_no_solution(backend: str) -> None:
+    program, _ = build(scaled(1), 3, 10)
+    assert [answer.status for answer in run(BACKENDS[backend], program, 60).answers] == [
+        "infeasible"
+    ]
+
+
+def test_a_backend_that_is_killed_at_its_limit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "GRACE_S", 0.0)
     program, _ = build(scaled(1), 3, 20)
-    assert minimise(program, "cpsat", 0.01) == WholeAnswer(None, "", None)
+    done = run(BACKENDS["cpsat"], program, 0.01)
+    assert (done.answers, done.timed_out) == ([], True)
