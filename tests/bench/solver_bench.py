@@ -127,7 +127,7 @@ def measure(case: Case, peers: Sequence[str], peer_limit_s: float) -> Result:
     seconds, outcome = timed(
         lambda: solve_local(case.sizes, **case.shape, limit_s=case.limit_s, clock=time.process_time)
     )
-    record = outcome.certificate(case.sizes, **case.shape).as_dict()
+    record = outcome.certificate().as_dict()
     check_s, verdict = timed(lambda: check_certificate(record), 2.0)
     assert verdict.ok or "refused" in verdict.message, (case.name, verdict)
     others = {}

@@ -6,7 +6,7 @@ Value and bound approach each other by rising cost, and the race ends as soon as
     1  the closed-form bounds of all nodes, which the race begins with; lpt-global, repaired by a
        short search aimed at the bound
     2  the fluid bound where NICs differ, also in whole chunks; rails that share their chunks anew
-       to the last byte; short searches from several starts
+       to the last byte; a short search from a new start
     3  exact local optima of the critical nodes: better bounds, and rails around which the other
        nodes are arranged
     4  what the tightest senders and receivers rule out together
@@ -29,7 +29,6 @@ from railopt.base.errors import InputError, NotProved
 from railopt.base.extras import installed, missing
 from railopt.base.kernels import compile_mode
 from railopt.base.units import INT64_MAX, parse_number, quoted, time_limit
-from railopt.checker import WORK
 from railopt.evidence.bounds import lower_bound
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -42,17 +41,13 @@ from railopt.solver.coupled.search import SIDE, anchor, construct, even_out, imp
 from railopt.solver.local.steps import failure
 from railopt.solver.program.backends import BACKENDS
 
-FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
-SHORT_ROUNDS = 8  # new starts before exact methods: many short walks find more than a long one
+FIRST_STEPS, ANCHORED_STEPS = 64, 1000
+ROUND_STEPS = 100  # of the first search from a new start; each has as many more
 ROUNDS = 400  # of re-splits at a time, 0.1 ms each
 LEAST_STEPS = 16  # of a walk, however little time is left
 LOCAL_S = 2.0  # the most that one node's exact optimum may take at first
 CHUNK_SUMS = 0.1  # share of the time for the fluid bound in whole chunks
-# what several sides rule out: after this share of the time, with so many steps of the checker for
-# each of so many sets of them
-JOINT, JOINT_LAST = ((0.01, 250_000, 100), (0.1, 5_000_000, 4)), (WORK, 100)
-FEW_CHUNKS = 16  # for so few, all that the checker may spend, in the last step
-MOST_JOINT = 60_000  # chunks x rails of which several sides are looked at together
+SETS, SET_STEPS = 100, 250_000  # of sides together, and steps of the checker for each
 
 
 def solve(
@@ -158,25 +153,17 @@ def _go_on(race: Race) -> None:
     """Steps 2 to 5."""
     attempt(race, _fluid)
     attempt(race, _chunk_sums)
-    rounds = itertools.count(1)
-    for _ in range(SHORT_ROUNDS):
-        attempt(race, _restart, next(rounds))
-        attempt(race, _even_out)
+    attempt(race, _restart, 1)
+    attempt(race, _even_out)
     attempt(race, _nodes, LOCAL_S)
-    for share, steps, sets in JOINT:
-        while not race.over and race.time_s < share * race.limit_s:
-            attempt(race, _restart, next(rounds))
-        guarded(race, _joint, steps, sets)  # even where value and an unchecked bound have met
-    if len(race.chunks) <= FEW_CHUNKS:
-        guarded(race, _joint, *JOINT_LAST)
+    guarded(race, _joint)  # even where value and an unchecked bound have met
     if not race.over and not installed("ortools"):
         race.note(missing("ortools", "what is left of the gap (linear programs)"))
     for turn in itertools.count(1):
         if race.over:
             return
         attempt(race, _nodes, LOCAL_S * 2 ** min(turn, 20))
-        for _ in range(SHORT_ROUNDS):
-            attempt(race, _restart, next(rounds))
+        attempt(race, _restart, 1 + turn)
 
 
 def _start(race: Race) -> None:
@@ -247,7 +234,7 @@ def _restart(race: Race, round_: int) -> None:
     best plan.
     """
     race.tell("search")
-    steps = SHORT_STEPS if round_ <= SHORT_ROUNDS else LATER_STEPS * (1 + round_ // SHORT_ROUNDS)
+    steps = ROUND_STEPS * round_
     assert race.rail is not None
     if round_ % 3 == 0:
         _search(race, steps, race.rail, "search")
@@ -291,7 +278,7 @@ def _anchored(race: Race, side: str, node: int, rails: Ints, aim: Fraction) -> N
     rail, locked = anchor(race.cells, aim, side, node, rails, race.seed)
     race.offer(rail, race.cells.value(race.cells.loads(rail)), "anchored")
     if not race.met:
-        _search(race, LATER_STEPS, rail, "anchored search", locked)
+        _search(race, ANCHORED_STEPS, rail, "anchored search", locked)
 
 
 def _by_load(race: Race) -> Iterator[tuple[str, int]]:
@@ -315,13 +302,12 @@ def critical_sides(race: Race) -> Iterator[tuple[str, int]]:
             yield side, node
 
 
-def _joint(race: Race, steps: int, sets: int) -> None:
+def _joint(race: Race) -> None:
     """Whether several sides together leave no faster plan."""
     from railopt.solver.coupled import joint
 
-    small = len(race.chunks) * race.fabric.rails <= MOST_JOINT
-    if small and race.rail is not None and race.value > race.bound * (1 + race.tolerance):
+    if race.rail is not None and race.value > race.bound * (1 + race.tolerance):
         race.tell("several sides together")
-        witness = joint.refute(race.cells, race.value, sets, steps, race.deadline)
+        witness = joint.refute(race.cells, race.value, SETS, SET_STEPS, race.deadline)
         if witness is not None:
             race.lift(race.value, witness, "joint")
