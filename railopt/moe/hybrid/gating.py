@@ -237,16 +237,20 @@ def choose(
     of the clock.
     """
     deadline = clock() + limit_s
-    search = _GatingSearch(gating)
+    search = GatingSearch(gating)
     best, value = search.start()
-    open_: list[tuple[Fraction, Part]] = [(gating.pre, Part(gating.pre, None, {}))]
+    # of each part: what it can't beat, shown by a leaf with the prices of the part before
+    open_ = [(gating.pre, Leaf(Part(gating.pre, None, {}), (0,) * (4 * len(gating.rate)), 1))]
     leaves: list[Leaf] = []
     unproved: list[Fraction] = []  # bounds of parts that can't be split any more
     first = True
     while open_ and (first or clock() < deadline):
-        lower, part = open_.pop(min(range(len(open_)), key=lambda i: open_[i][0]))
+        lower, before = open_.pop(min(range(len(open_)), key=lambda i: open_[i][0]))
+        part = before.part
         shares, gather, leaf = search.relax(part)
-        bound = max(lower, leaf_bound(gating, leaf))
+        bound = leaf_bound(gating, leaf)
+        if bound < lower:
+            bound, leaf = leaf_bound(gating, before), before
         rounded = shares > 0.5
         if (found := evaluate(gating, rounded)) < value:
             best, value = rounded, found
@@ -257,11 +261,11 @@ def choose(
         first = False
         parts = [] if bound >= value else search.split(part, shares, gather)
         if parts:
-            open_ += [(bound, one) for one in parts]
+            open_ += [(bound, leaf._replace(part=one)) for one in parts]
         else:
             leaves.append(leaf)
             unproved.append(bound)
-    leaves += [Leaf(part, (0,) * (4 * len(gating.rate)), 1) for _, part in open_]
+    leaves += [leaf for _, leaf in open_]
     bound = min([value, *unproved, *(lower for lower, _ in open_)])
     status = Status.KNOWN if value == bound else Status.OPEN
     known = Bracket(value, bound, status, by="branch and bound on prices")
@@ -321,7 +325,7 @@ def _covers(parts: list[dict[int, int]]) -> bool:
     )
 
 
-class _GatingSearch:
+class GatingSearch:
     """The float side: LP relaxations, roundings, a MILP solver's suggestion.  Nothing here is
     believed.
     """

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -325,6 +326,29 @@ def test_hot_experts_travel_and_cold_ones_do_not() -> None:
     assert choice.bracket.optimum_known
     assert choice.copies[expert == 0].all()
     assert not choice.copies[expert == 1].any()
+
+
+def test_an_optimum_found_late_checks_by_prices_of_the_part_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens, experts = np.array([[0, 0], [700, 400], [800, 800]]), np.array([40, 40])
+    instance = gating.Gating(tokens, np.zeros(2, int), experts, np.full(3, 100), Fraction(0))
+    best = gating.choose(instance).copies
+    worst, relax = (~best, gating.evaluate(instance, ~best)), gating.GatingSearch.relax
+
+    def late(search: Any, part: gating.Part) -> Any:
+        """The first part has good prices and a bad choice, the others the reverse."""
+        shares, gather, leaf = relax(search, part)
+        if part.high is None and not part.fixed:
+            return np.zeros(len(shares)), gather, leaf
+        return best.astype(float), gather, leaf._replace(prices=(0,) * len(leaf.prices))
+
+    monkeypatch.setattr(gating.GatingSearch, "relax", late)
+    monkeypatch.setattr(gating.GatingSearch, "milp", lambda *_: worst)
+    monkeypatch.setattr(gating.GatingSearch, "start", lambda search: worst)
+    found = gating.choose(instance)
+    assert found.bracket.optimum_known
+    assert gating.check_tree(instance, found)
 
 
 def test_a_large_choice_has_a_certified_gap() -> None:
