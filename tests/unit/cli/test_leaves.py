@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 LEAVES = """nodes = 4
@@ -46,8 +47,32 @@ def test_gap_says_and_certifies_what_uplinks_take(
     assert certificate["claim"]["bound"] == uplinks["bound"]
     table = railopt_cli(*line, "--limit", "0s").out
     assert table.splitlines()[0].split()[-2:] == ["uplinks", "cut"]
-    moved = railopt_cli(*line, "--limit", "0s", "--moved").out
-    assert max(map(len, moved.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("moved", [(), ("--moved",)], ids=["times", "moved"])
+@pytest.mark.parametrize("leaves", [False, True], ids=["one spine", "leaves"])
+@pytest.mark.parametrize("traffic", ["moe:skew=0.8,seed=1", "steps"])
+def test_tables_of_gap_fit_100_columns_and_say_whether_a_plan_is_optimal(
+    traffic: str,
+    leaves: bool,
+    moved: tuple[str, ...],
+    railopt_cli: Cli,
+    leafy: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    line = ["--policy", "even-excess,lpt-dealt", "--chunk", "64KiB,1023KiB", "--limit", "0s"]
+    line += ["--fabric", leafy("spray")] if leaves else ["--nodes", "4", "--rails", "2"]
+    if traffic == "steps":
+        counts = np.random.default_rng(1).integers(0, 9000, (11, 2, 8, 16))
+        np.save(tmp_path / "counts.npy", counts)
+        traffic = f"{tmp_path / 'counts.npy'}:step=all,layer=all,model=mixtral-8x7b"
+    ran = railopt_cli("gap", traffic, *line, *moved)
+    assert ran.code == 0, ran.err
+    assert max(map(len, ran.out.splitlines())) <= 100
+    head = ran.out.splitlines()[0]
+    assert {"plan", "gap"} <= set(head.split())
+    assert ("uplinks" in head) == leaves
+    assert ("above" in head) == bool(moved)
 
 
 def test_the_seed_of_a_plan_is_that_of_hashed_links(
