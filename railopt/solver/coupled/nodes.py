@@ -6,13 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from railopt.checker import WORK
 from railopt.solver.coupled.search import Cells
 from railopt.solver.local.deadline import Deadline, TimedMeter
 from railopt.solver.local.outcome import LocalOutcome
-from railopt.solver.local.prices import few_sizes
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.steps import BY_WEIGHTS, STEPS, Step
 
@@ -38,10 +35,9 @@ def optimum(
             chosen=chosen,
         )
 
-    simple = few_sizes(sizes, int(np.count_nonzero(speeds)))
-    found = proof = searched(BY_WEIGHTS if simple else STEPS)
+    found = proof = searched(STEPS)
     checkable = found.accepted(TimedMeter(WORK, deadline))
-    if not checkable and not simple:
+    if not checkable:
         # weights that refute as much as the search did are short to check
         weighed = searched(BY_WEIGHTS)
         if weighed.bound >= found.bound and weighed.accepted(TimedMeter(WORK, deadline)):

@@ -30,11 +30,9 @@ from railopt.solver.local.dual import (
 )
 from railopt.solver.local.fill import complete
 
-SCALE = 10**7
+SCALE = 10**7  # of rounded prices
 FIRST_NODES = 2000  # of the knapsack, where any load worth more will do
 NOISE = 10  # of the LP's prices so scaled
-# of rounded prices; the smallest that still proves is used
-SCALES = (12, 60, 420, 5040, 10**5, 10**6, SCALE)
 PARAMETERS = "use_preprocessing: false"
 
 
@@ -176,26 +174,17 @@ class ConfigurationLP:
         master, rails = self.master.limit(capacities), int(self.rails.sum())
         while not deadline.over:
             needed, prices, class_prices = master.solve()
-            weights, held = rounded(prices, SCALE), rounded(class_prices, SCALE)
+            weights, held = rounded(prices), rounded(class_prices)
             beyond = int(weights @ self.counts) - int(held @ self.rails)
             if needed <= 1 + 1e-10 or beyond <= 0:
                 return None
             enough = held + (beyond - 1) // rails
             more, sure = master.widen(self.counts, weights, enough, held + NOISE, deadline)
             if not more:
-                return self._coarsest(prices, capacities, deadline) if sure else None
-        return None
-
-    def _coarsest(self, prices: Floats, capacities: Ints, deadline: Deadline) -> Ints | None:
-        """The prices as integers, as coarse as they still refute: short to write and fast to
-        check.
-        """
-        for scale in SCALES:
-            weights = rounded(prices, scale)
-            if refuting_weights(
-                self.sizes, self.counts, weights, self.rails, capacities, deadline.left_s
-            ):
-                return weights
+                shown = sure and refuting_weights(
+                    self.sizes, self.counts, weights, self.rails, capacities, deadline.left_s
+                )
+                return weights if shown else None
         return None
 
     def dive(
@@ -245,7 +234,7 @@ class ConfigurationLP:
             needed, prices, class_prices = self.master.solve()
             if needed <= 1 + 1e-8:
                 return True
-            weights, worth = rounded(prices, SCALE), rounded(class_prices, SCALE) + NOISE
+            weights, worth = rounded(prices), rounded(class_prices) + NOISE
             if not self.master.widen(left, weights, worth, worth, deadline)[0]:
                 return False
         return False
@@ -262,9 +251,9 @@ class ConfigurationLP:
         return [Column(int(k), load) for k, load in zip(number, loads, strict=True)]
 
 
-def rounded(prices: Floats, scale: int) -> Ints:
-    """Prices as integers over `scale`, rounded down but for the solver's own noise."""
-    return np.maximum(0, np.floor(prices * scale + 1e-6)).astype(np.int64)
+def rounded(prices: Floats) -> Ints:
+    """Prices as integers over SCALE, rounded down but for the solver's own noise."""
+    return np.maximum(0, np.floor(prices * SCALE + 1e-6)).astype(np.int64)
 
 
 def assignment_of(sizes: Ints, types: Ints, loads: list[Ints]) -> Ints:

@@ -12,7 +12,6 @@ from railopt.solver.local.state import LocalState
 
 MOST_TYPES, MOST_A_RAIL = 400, 12  # types, and jobs per rail, up to which pricing is easy
 FEW_TYPES = 80  # types up to which it is easy with more jobs per rail, too
-ATTEMPTS = 8  # dives at one time
 FIRST_S = 0.1  # what the LP may take at first
 
 
@@ -27,20 +26,13 @@ def dual_witness(state: LocalState, sizes: Ints, weights: Ints) -> Witness:
     return {"kind": "dual", "weights": listed}
 
 
-def few_sizes(sizes: Ints, rails: int) -> bool:
-    """Whether jobs per rail are many, but of few sizes: loads are long, yet mostly of one size, so
-    that the configuration LP stays easy to price.
-    """
-    types = len(np.unique(sizes))
-    return MOST_A_RAIL * rails < len(sizes) and types <= FEW_TYPES and 2 * types < len(sizes)
-
-
 def easy_prices_at_the_value(state: LocalState) -> None:
     """`prices_at_the_value`, where loads of few jobs, or few types, keep the LP's pricing easy."""
     types, average = len(np.unique(state.sizes)), len(state.sizes) / state.rails
     varied = average > (3.5 if state.equal_rails else 7.0) and types > 0.7 * len(state.sizes)
     short = types <= MOST_TYPES and average <= MOST_A_RAIL and not varied
-    if short or few_sizes(state.sizes, state.rails):
+    few = types <= FEW_TYPES and 2 * types < len(state.sizes)
+    if short or few:
         prices_at_the_value(state)
 
 
@@ -89,15 +81,12 @@ def dives(state: LocalState) -> None:
 
 
 def dive(state: LocalState, time: int) -> None:
-    """Attempts to find an assignment that is done within `time`, by the LP's columns."""
+    """An attempt to find an assignment that is done within `time`, by the LP's columns."""
     from railopt.solver.local.lp import assignment_of
 
     assert state.lp is not None
     rng = np.random.default_rng(state.seed)
     keep = max(2, min(state.rails, int(28 * state.rails / len(state.sizes))))
-    for _ in range(ATTEMPTS):
-        loads = state.lp.dive(state.class_capacities(time), keep, rng, state.deadline)
-        if loads is not None:
-            state.improve(assignment_of(state.sizes, state.lp.sizes, loads), "LP dive")
-        if loads is not None or state.over():
-            return
+    loads = state.lp.dive(state.class_capacities(time), keep, rng, state.deadline)
+    if loads is not None:
+        state.improve(assignment_of(state.sizes, state.lp.sizes, loads), "LP dive")
