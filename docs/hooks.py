@@ -452,9 +452,9 @@ def commands() -> dict[str, str]:
 
 def help_of(command: str) -> str:
     """What `railopt COMMAND --help` prints."""
-    from railopt.cli.main import _parser
+    from railopt.cli.main import parser_of
 
-    parser = _parser(command)
+    parser = parser_of(command)
     subparsers = next(
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     )

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import Any
+
+from railopt import Plan
+from railopt.base.arrays import Array, read_npz
+from railopt.schedule import Schedule
 
 BYTES = [0, 1, 0x7F, 0x80, 0xFF]
 PIECES = [
@@ -62,3 +68,9 @@ def damaged_text(text: str, dice: random.Random) -> str:
         else:
             words[at] += dice.choice(PIECES)
     return keep.join(words)
+
+
+def saved(value: Plan | Schedule, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Header and arrays of the file that a value is saved in."""
+    value.save(path, force=True)
+    return read_npz(path, "plan" if isinstance(value, Plan) else "schedule")

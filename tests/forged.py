@@ -28,6 +28,7 @@ from railopt import Chunks, Fabric, Plan
 from railopt.base.arrays import Array, save_npz
 from railopt.evidence.certificate import plan_digest
 from railopt.model.inside import Inside
+from tests.damage import saved
 from tests.moved import least_moved
 
 kernel = importlib.import_module("railopt.checker")
@@ -256,7 +257,7 @@ def contradictions(folder: Path) -> Iterator[tuple[Path, list[Record]]]:
     that would hold if it did not.
     """
     wanted = [each for each in true_ones(folder) if each["problem"]["plan"]["file"] == "a0.npz"]
-    header, arrays = plan_of("a", "0")._content()
+    header, arrays = saved(plan_of("a", "0"), folder / "true.npz")
     fabric = header["fabric"]
     forged = [
         ({**header, "fabric": {**fabric, key: odd}}, arrays)

@@ -341,7 +341,7 @@ def _uncut(problem: Mapping[str, Any], given: Traffic) -> str:
     return f"node {src} sends node {dst} more flows than chunks"
 
 
-def _demand(problem: Mapping[str, Any]) -> Ints:
+def demand_of(problem: Mapping[str, Any]) -> Ints:
     """Bytes from node to node, int64 [nodes, nodes]."""
     if "demand" in problem:
         demand = np.array(problem["demand"], dtype=object)
@@ -378,7 +378,7 @@ def _other_bytes(problem: Mapping[str, Any], given: Ints) -> str:
     nodes = len(problem["tx" if "chunks" in problem else "demand"])
     if nodes != len(given):  # asked before room is made for all pairs
         return f"it is about {nodes} nodes, the traffic has {len(given)}"
-    found = _demand(problem)
+    found = demand_of(problem)
     differ = np.argwhere(found != given)
     if not len(differ):
         return ""

@@ -230,7 +230,7 @@ class _Kernel:
                 self._jitted = numba.njit(cache=_totals["cache"], **self.options)(self.function)
                 _say_if_elsewhere(getattr(self._jitted.stats, "cache_path", None))
             except (OSError, RuntimeError) as error:
-                _give_up_cache(error)
+                give_up_cache(error)
                 self._jitted = numba.njit(**self.options)(self.function)
         return self._jitted
 
@@ -271,7 +271,7 @@ class _Kernel:
                 error = again if cache_too else error
             else:
                 if not cache_too:
-                    _give_up_cache(error)
+                    give_up_cache(error)
                 return self._guarded(jitted)
         reason = [*str(error).strip().splitlines(), type(error).__name__][0]
         if not _totals["failed"]:
@@ -380,7 +380,7 @@ def _note(sentence: str) -> None:
     say(sentence, slower=True)
 
 
-def _give_up_cache(error: Exception) -> None:
+def give_up_cache(error: Exception) -> None:
     _totals["cache"] = False
     _note(
         f"{NO_CACHE} ({type(error).__name__}: {error}): kernels are compiled "

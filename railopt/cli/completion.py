@@ -39,11 +39,11 @@ def bash() -> str:
     """A function for bash's `complete`: what may follow depends on the command and the word before;
     of a list of values the part after its last comma is completed.
     """
-    from railopt.cli.main import COMMANDS, _parser
+    from railopt.cli.main import COMMANDS, parser_of
 
     arms, last = [], []
     for command in COMMANDS:
-        actions = _parser(command).commands[command].actions
+        actions = parser_of(command).commands[command].actions
         options = [action for action in actions if action.option_strings]
         for option in options:
             if option.nargs != 0:

@@ -166,7 +166,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(1, f"{wrapped(text) if sys.stderr.isatty() else text}\n")
 
 
-def _parser(command: str | None) -> Parser:
+def parser_of(command: str | None) -> Parser:
     """railopt's parser, with the options of one command."""
     parser = Parser(
         prog="railopt",
@@ -201,9 +201,9 @@ def _parser(command: str | None) -> Parser:
     return parser
 
 
-def _parsed(arguments: list[str]) -> argparse.Namespace:
+def parsed(arguments: list[str]) -> argparse.Namespace:
     """The arguments; argparse ends the process where they are wrong."""
-    parser = _parser(next((word for word in arguments if word in COMMANDS), None))
+    parser = parser_of(next((word for word in arguments if word in COMMANDS), None))
     args, extra = parser.parse_known_args(arguments)
     if extra:
         actions = parser.commands[args.command].actions
@@ -224,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code.  Whatever is wrong with what it was given is one line."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = _parsed(arguments)
+        args = parsed(arguments)
         compile_mode()  # a wrong RAILOPT_COMPILE is an error of every command
         with on_stderr(), heartbeat(args.command):
             code = int(args.run(args))

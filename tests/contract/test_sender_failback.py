@@ -150,9 +150,9 @@ def test_a_trial_may_take_longer_after_others_in_vain() -> None:
 
 def trial_passed(world: World, sender: Verbs, plan: Plan) -> Any:
     """Both ends have lost a link, tried it anew and found it right, but not admitted it yet."""
-    back = sender._failback
+    back = sender.failback
     carry(sender, plan, 0, lambda: broken(world, sender, 1 - sender.group.rank, 0, 3))
-    while not all(sender.group.allgather([a.tested for a in back._absent.values()] == [True])):
+    while not all(sender.group.allgather([a.tested for a in back.absent.values()] == [True])):
         time.sleep(0.01)
     return back
 
@@ -169,7 +169,7 @@ def test_a_link_that_fails_between_the_question_and_the_answer_is_dead_at_both_e
                 send(peer, body)
                 if "admit" in body:
                     sender.group.send = send  # type: ignore[method-assign]
-                    back.spoil(back._absent[peer, 0].renewed)
+                    back.spoil(back.absent[peer, 0].renewed)
 
             sender.group.send = asks_and_fails  # type: ignore[method-assign]
         sender.group.allgather("ready")
@@ -191,7 +191,7 @@ def test_a_trial_that_one_end_gave_up_is_made_again(loser: int) -> None:
         rank, back = sender.group.rank, trial_passed(world, sender, plan)
         if rank == loser:
             with sender.rounds.lock:
-                back._fail(back._absent[1 - rank, 0])
+                back.fail(back.absent[1 - rank, 0])
         return until_back(sender, plan, 1)
 
     for reports in world.run(work):

@@ -225,8 +225,8 @@ def test_links_that_die_when_nothing_is_owed_fail_nothing() -> None:
         if group.rank == 1:
             with rounds.lock:
                 for link in list(sender.wiring.by_place.values()):
-                    sender._failover.fail(link, "late")
-        deadline, absent = time.monotonic() + 20, sender._failback._absent
+                    sender.failover.fail(link, "late")
+        deadline, absent = time.monotonic() + 20, sender.failback.absent
         while time.monotonic() < deadline and not _tested(absent):
             time.sleep(0.01)
         group.allgather("back")

@@ -76,7 +76,7 @@ class Carried:
             if all(self.sender.group.allgather(all(link.alive for link in report.links))):
                 return right, runs
             time.sleep(0.05)
-        absent = [vars(one) for one in self.sender._failback._absent.values()]
+        absent = [vars(one) for one in self.sender.failback.absent.values()]
         raise RuntimeError(f"a rail is not back after {limit_s:.0f} s: {absent}")
 
 

@@ -19,6 +19,7 @@ from railopt import Fabric, Plan
 from railopt.base.arrays import save_npz
 from railopt.evidence.certificate import plan_digest
 from railopt.model.inside import Inside
+from tests.damage import saved
 from tests.forged import (
     PLANS,
     RAILS,
@@ -93,7 +94,7 @@ def test_a_plan_that_contradicts_itself_is_none(tmp_path: Path) -> None:
 def test_a_plan_of_an_odd_inside_backs_no_certificate(tmp_path: Path, inside: Any) -> None:
     records = true_ones(tmp_path)
     record = next(each for each in records if each["problem"]["kind"] == "moved")
-    header, arrays = plan_of("a", "0")._content()
+    header, arrays = saved(plan_of("a", "0"), tmp_path / "true.npz")
     fabric = {**header["fabric"], "inside": inside}
     save_npz(tmp_path / "odd.npz", "plan", {**header, "fabric": fabric}, arrays)
     digest = plan_digest(tmp_path / "odd.npz")

@@ -24,6 +24,7 @@ from railopt.evidence import certificate as certificates
 from railopt.evidence.certificate import Certificate, save_moved
 from railopt.model.inside import Inside
 from railopt.model.traffic import Traffic
+from tests.damage import saved
 from tests.drawn import random_units
 from tests.moved import least_moved
 
@@ -260,7 +261,7 @@ def test_arrays_of_a_plan_file_that_do_not_fit_are_rejected(
     made = plan(fabric, random_units(fabric, 20, 0), "lpt")
     found = least_moved(fabric, made.chunks, made.makespan)
     path, file = save_moved(made, made.makespan, found.bytes, found.witness, tmp_path / "c.json")
-    header, arrays = made._content()
+    header, arrays = saved(made, tmp_path / "true.npz")
     changes: list[tuple[str, Any]] = [
         ("targets", arrays["targets"][:-1]),
         ("targets", arrays["targets"].astype(np.int64)),

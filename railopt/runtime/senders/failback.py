@@ -63,7 +63,7 @@ class Failback:
 
     def __init__(self, rounds: Rounds) -> None:
         self.rounds, self._options = rounds, rounds.wiring.options
-        self._absent: dict[Place, Absent] = {}
+        self.absent: dict[Place, Absent] = {}
         self._returned: dict[Place, tuple[float, int]] = {}  # when, and flaps until then
         self._changed = threading.Condition(rounds.lock)
         self._thread: threading.Thread | None = None
@@ -74,14 +74,14 @@ class Failback:
     def died(self, link: Link) -> None:
         """A link in use, or one that both ends have agreed to admit, is dead."""
         place = link.peer, link.lane
-        pending = self._absent.get(place)
+        pending = self.absent.get(place)
         if pending is not None and pending.renewed is link:
             return  # `admit` puts it in use, dead
         now, damping = time.monotonic(), self._options.damping
         back, flaps = self._returned.get(place, (-1e9, -1))
         flaps = flaps + 1 if now - back < damping.window_s else 0
         wait = damping.first_wait_s(flaps)
-        self._absent[place] = Absent(link, flaps, now, wait, now + wait)
+        self.absent[place] = Absent(link, flaps, now, wait, now + wait)
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._work, name="railopt-probe", daemon=True)
             self._thread.start()
@@ -89,7 +89,7 @@ class Failback:
 
     def pending(self, peer: int, lane: int) -> Link | None:
         """The link that both ends have agreed to admit in a round to come."""
-        absent = self._absent.get((peer, lane))
+        absent = self.absent.get((peer, lane))
         return None if absent is None or absent.round is None else absent.renewed
 
     def propose(self) -> None:
@@ -98,12 +98,12 @@ class Failback:
         """
         group, round_ = self.rounds.group, self.rounds.round + 1
         with self._changed:
-            for (peer, lane), absent in self._absent.items():
+            for (peer, lane), absent in self.absent.items():
                 if absent.tested and absent.round is None:
                     absent.asked = True
                     group.send(peer, {"admit": lane, "round": round_})
             deadline = time.monotonic() + self._options.stall_s
-            while waiting := [a.link.peer for a in self._absent.values() if a.asked]:
+            while waiting := [a.link.peer for a in self.absent.values() if a.asked]:
                 group.check()
                 if time.monotonic() > deadline:
                     name = group.names[waiting[0]]
@@ -113,14 +113,14 @@ class Failback:
     def admit(self, round_: int) -> list[Readmission]:
         """A round begins: put the links in use that were agreed for it."""
         now, found = time.monotonic(), []
-        for place, absent in list(self._absent.items()):
+        for place, absent in list(self.absent.items()):
             if absent.round != round_:
                 continue
             link = absent.renewed
             assert link is not None
             assert absent.trial is not None
             absent.trial.close(keep=True)
-            del self._absent[place]
+            del self.absent[place]
             self.rounds.wiring.put(link)
             self._returned[place] = now, absent.flaps
             rank, down = self.rounds.group.rank, now - absent.died
@@ -131,9 +131,9 @@ class Failback:
 
     def spoil(self, link: Link) -> None:
         """A link that is being tried failed."""
-        for absent in self._absent.values():
+        for absent in self.absent.values():
             if absent.renewed is link:
-                self._fail(absent)
+                self.fail(absent)
 
     # -- what a peer says, in the reader's thread
 
@@ -142,7 +142,7 @@ class Failback:
         group = self.rounds.group
         if "admit" in body:
             lane, round_ = body["admit"], read_number(body["round"])
-            absent = self._absent.get((peer, lane))
+            absent = self.absent.get((peer, lane))
             tested = absent is not None and absent.tested
             yes = tested and self.rounds.round < round_
             if absent is not None and yes:
@@ -154,11 +154,11 @@ class Failback:
         if len(words) != 1:
             raise ValueError("not one known word")
         place = peer, body[words[0]]
-        absent = self._absent.get(place)
+        absent = self.absent.get(place)
         if "admitted" in body:
             self._admitted(place, absent, read_number(body["round"]), body["yes"] is True)
             if absent is not None and absent.round is None and body["stands"] is not True:
-                self._fail(absent)  # the other end gave the trial up before this end's message came
+                self.fail(absent)  # the other end gave the trial up before this end's message came
         elif "probe" in body:
             self._called(place, absent, body)
         elif absent is not None and read_number(body["try"]) == absent.probes and absent.trial:
@@ -188,7 +188,7 @@ class Failback:
 
     def _answered(self, absent: Absent, card: Any) -> None:
         if card is None:
-            self._fail(absent)
+            self.fail(absent)
         else:
             absent.there = TrialCard.from_list(card)
 
@@ -199,7 +199,7 @@ class Failback:
             with contextlib.suppress(PeerLost), self._changed:
                 while not self._closed:
                     now = time.monotonic()
-                    for absent in list(self._absent.values()):
+                    for absent in list(self.absent.values()):
                         if not absent.tested:
                             self._attempt(absent, now)
                     self._changed.wait(self._pause())
@@ -208,7 +208,7 @@ class Failback:
 
     def _pause(self) -> float | None:
         """Seconds until there is something to do."""
-        open_ = [absent for absent in self._absent.values() if not absent.tested]
+        open_ = [absent for absent in self.absent.values() if not absent.tested]
         if any(absent.trial is not None or absent.there is not None for absent in open_):
             return POLL_S
         due = [absent.due for absent in open_ if self._calls(absent)]
@@ -229,7 +229,7 @@ class Failback:
         except PeerLost:
             raise
         except BackendError:
-            self._fail(absent)
+            self.fail(absent)
 
     def _call(self, absent: Absent, now: float) -> None:
         link, group = absent.link, self.rounds.group
@@ -271,7 +271,7 @@ class Failback:
         trial.connect(there)
         absent.renewed = self.rounds.wiring.link(place, trial.qp, there.port, there.link)
 
-    def _fail(self, absent: Absent) -> None:
+    def fail(self, absent: Absent) -> None:
         """A probe failed: wait longer, then try again."""
         if not self._calls(absent) and absent.there is not None and absent.renewed is None:
             word = {"answer": absent.link.lane, "try": absent.probes, "card": None}
@@ -299,7 +299,7 @@ class Failback:
         if self._thread is not None:
             self._thread.join()
         with self._changed:
-            for absent in self._absent.values():
+            for absent in self.absent.values():
                 self._end(absent)
 
 

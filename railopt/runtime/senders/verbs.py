@@ -53,8 +53,8 @@ class Verbs:
         self.recv = [memory_of(b, writable=True) for b in _buffers(recv)]
         self.wiring = Wiring(group, rails, self.send, self.recv, options or Options(), lib)
         self.rounds = Rounds(group, self.wiring)
-        self._failback = Failback(self.rounds)
-        self._failover = Failover(self.rounds, self._failback)
+        self.failback = Failback(self.rounds)
+        self.failover = Failover(self.rounds, self.failback)
         group.listen(self.rounds.on_message)
 
     def run(self, plan: Plan, layout: Layout | None = None) -> VerbsRun:
@@ -71,9 +71,9 @@ class Verbs:
         """Start a run of chunks that fit; see `VerbsRun`."""
         if self.rounds.running is not None:
             raise InputError("the last run is not done: wait for it before the next one")
-        self._failback.propose()
+        self.failback.propose()
         with self.rounds.lock:
-            return VerbsRun(self.rounds, plan, layout, digest, alone, self._failover.between_runs())
+            return VerbsRun(self.rounds, plan, layout, digest, alone, self.failover.between_runs())
 
     def check(self, plan: Plan, layout: Layout) -> None:
         """Refuse a plan that does not fit this world, these rails or these buffers."""
@@ -96,7 +96,7 @@ class Verbs:
         """Retire and release everything that was opened; memory last."""
         with self.rounds.lock:
             self.rounds.closed = True
-        self._failback.close()
+        self.failback.close()
         with self.rounds.lock:
             self.wiring.close()
 

@@ -114,7 +114,7 @@ def test_traffic_of_other_nodes_is_refused_before_pairs_are_compared(
     certificate: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "railopt.answers.check._demand", lambda problem: pytest.fail("room for pairs")
+        "railopt.answers.check.demand_of", lambda problem: pytest.fail("room for pairs")
     )
     verdict = check(certificate, workloads.uniform(Fabric.uniform(4, 2)))
     assert not verdict.ok

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from railopt import Fabric
-from railopt.cli.main import COMMANDS, _parser
+from railopt.cli.main import COMMANDS, parser_of
 from railopt.sweep import instance, results, spec
 from tests.readings import save_ports
 
@@ -183,7 +183,7 @@ def test_columns_are_chosen_by_name(railopt_cli: Cli) -> None:
 @pytest.mark.slow
 def test_every_command_with_a_table_takes_a_format() -> None:
     for command in COMMANDS:
-        text = _parser(command).commands[command].format_help()
+        text = parser_of(command).commands[command].format_help()
         has_table = command not in NO_FORMAT
         assert ("--format" in text) == has_table, command
     assert set(TABLES) | NO_FORMAT | NOT_TRIED == set(COMMANDS)

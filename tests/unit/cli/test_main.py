@@ -20,7 +20,7 @@ from railopt import POLICIES, Fabric, Plan, Traffic
 from railopt.base.errors import InputError
 from railopt.cli import demo
 from railopt.cli.common import with_floats
-from railopt.cli.main import COMMANDS, _parser
+from railopt.cli.main import COMMANDS, parser_of
 from railopt.moe.routing.trace import Trace
 from railopt.moe.weigh import MECHANISMS
 
@@ -51,7 +51,7 @@ FRAGMENT = re.compile(r"(also|and|default|for|instead|of|only|or|the same)\b|\W"
 def test_help_of_an_option_is_a_whole_phrase(command: str) -> None:
     assert FRAGMENT.match("of the search (default 0)")
     words = {
-        action.dest: action.help or "" for action in _parser(command).commands[command].actions
+        action.dest: action.help or "" for action in parser_of(command).commands[command].actions
     }
     assert {name: text for name, text in words.items() if FRAGMENT.match(text)} == {}
 

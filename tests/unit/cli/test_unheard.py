@@ -12,7 +12,7 @@ import pytest
 
 from railopt.base.errors import InputError
 from railopt.cli.common import Idle
-from railopt.cli.main import COMMANDS, _parser
+from railopt.cli.main import COMMANDS, parser_of
 
 SPEC = (
     '[grid]\nnodes = 2\nrails = 2\ntraffic = "uniform"\nchunk = "1MiB"\npolicy = "lpt"\nseed = 0\n'
@@ -23,7 +23,7 @@ Cli = Callable[..., Any]
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_declarations_name_options_of_their_command(command: str) -> None:
-    options = _parser(command).commands[command]
+    options = parser_of(command).commands[command]
     known = {action.dest: action for action in options.actions}
     for rule in options.get_default("idle"):
         conditions = [c for c in (*rule.beside, *rule.without) if isinstance(c, str)]

@@ -21,7 +21,7 @@ def test_every_run_succeeds(line: str) -> None:
 def test_a_run_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_up, "RUNS", ("plan no-such-file",))
     with pytest.raises(BackendError, match="railopt plan no-such-file: railopt: error"):
-        warm_up.run(main._parsed(["warm-up"]))
+        warm_up.run(main.parsed(["warm-up"]))
 
 
 @pytest.mark.slow
@@ -29,7 +29,7 @@ def test_a_cache_that_cant_be_used_is_an_error(monkeypatch: pytest.MonkeyPatch) 
     """Else an image is built whose kernels are compiled anew in every container."""
     program = (
         "from railopt.base import errors, kernels\n"
-        "with errors.on_stderr(): kernels._give_up_cache(OSError('read-only disk'))"
+        "with errors.on_stderr(): kernels.give_up_cache(OSError('read-only disk'))"
     )
     real = subprocess.run
 
@@ -38,4 +38,4 @@ def test_a_cache_that_cant_be_used_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("railopt.cli.warm_up.subprocess.run", said)
     with pytest.raises(BackendError, match=r"nothing that is compiled stays: .* cache can't be"):
-        warm_up.run(main._parsed(["warm-up"]))
+        warm_up.run(main.parsed(["warm-up"]))

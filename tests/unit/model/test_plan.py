@@ -17,6 +17,7 @@ from railopt.base.arrays import Value, save_npz
 from railopt.base.errors import FormatError, InputError
 from railopt.model.inside import Inside
 from railopt.model.plan import rail_costs
+from tests.damage import saved
 from tests.drawn import random_units
 
 FABRIC = Fabric.uniform(nodes=3, rails=2)
@@ -198,7 +199,7 @@ def test_names_are_saved_with_a_plan_and_change_nothing_else(tmp_path: Path) -> 
 @pytest.mark.parametrize("names", [["gpu01"], {"racks": ["a"]}, {"hosts": ["gpu01"]}])
 def test_names_that_can_not_be_right_are_refused(names: Any, tmp_path: Path) -> None:
     made = plan(FABRIC, some_chunks(), "lpt")
-    header, arrays = made._content()
+    header, arrays = saved(made, tmp_path / "true.npz")
     save_npz(tmp_path / "plan.npz", "plan", {**header, "names": names}, arrays)
     with pytest.raises(FormatError, match=r"names|hosts"):
         Plan.read(tmp_path / "plan.npz")

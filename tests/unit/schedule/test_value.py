@@ -23,7 +23,7 @@ from railopt.files.formats import parse_cm
 from railopt.model.workloads import zipf
 from railopt.schedule import KINDS, Schedule, certificate, conflicts, synthesise
 from railopt.schedule.pieces import deal
-from tests.damage import damaged
+from tests.damage import damaged, saved
 
 FABRIC = Fabric.uniform(4, 8)
 TRAFFIC = zipf(FABRIC, skew=0.8, seed=3)
@@ -320,7 +320,7 @@ def test_files_keep_everything_and_refuse_changes(compact: Schedule, tmp_path: P
     (tmp_path / "damaged.npz").write_bytes(damaged)
     with pytest.raises(FormatError):
         Schedule.read(tmp_path / "damaged.npz")
-    header, arrays = compact._content()
+    header, arrays = saved(compact, tmp_path / "true.npz")
     save_npz(tmp_path / "claim.npz", "schedule", {**header, "total": header["total"] - 1}, arrays)
     with pytest.raises(FormatError, match="claims total"):
         Schedule.read(tmp_path / "claim.npz")
@@ -367,7 +367,7 @@ def test_conflicts_are_found(compact: Schedule) -> None:
 def test_headers_of_wrong_types_under_a_valid_digest(
     compact: Schedule, tmp_path: Path, change: dict[str, object]
 ) -> None:
-    header, arrays = compact._content()
+    header, arrays = saved(compact, tmp_path / "true.npz")
     save_npz(tmp_path / "s.npz", "schedule", {**header, **change}, arrays)
     with pytest.raises(InputError) as caught:
         Schedule.read(tmp_path / "s.npz")
@@ -377,7 +377,7 @@ def test_headers_of_wrong_types_under_a_valid_digest(
 @pytest.mark.slow
 def test_arrays_of_wrong_shapes_under_a_valid_digest(compact: Schedule, tmp_path: Path) -> None:
     """120 files: each array cut, turned, cast or spoilt; refused, or the schedule that it says."""
-    header, arrays = compact._content()
+    header, arrays = saved(compact, tmp_path / "true.npz")
     rng = np.random.default_rng(9)
     refused = 0
     for case in range(120):
