@@ -842,7 +842,7 @@ def fluid(
     return prove_fluid(tx, rx, demanded(len(tx), *chunks), bound, witness, meter)
 
 
-def whole(
+def prove_whole_chunks(
     tx: Rates, rx: Rates, chunks: Sequence[Column], bound: Fraction, witness: Any, meter: Meter
 ) -> str:
     """T7k, prices of whole chunks: Before T a NIC carries a sum of its node's chunks, and of those
@@ -914,7 +914,7 @@ class Sums:
         return most if most > SUMS else (self.bits & ((2 << most) - 1)).bit_length() - 1
 
 
-COUPLED = {"node": node, "joint": prove_joint, "fluid": fluid, "whole": whole}
+COUPLED = {"node": node, "joint": prove_joint, "fluid": fluid, "whole": prove_whole_chunks}
 
 
 # ================================================================ what a plan attains

@@ -1,7 +1,7 @@
 """Routes on the device: from what ranks sent each other to the tables of one rank, and from choices
 of experts to the order of rows (kernels/counts.cu, tables.cu, expand.cu, list.cu, stage.cu,
-heard.cu, choose.cu).  Everything is an address of int64 or int32 numbers; nothing waits for the
-device.
+add_counts.cu, choose.cu).  Everything is an address of int64 or int32 numbers; nothing waits for
+the device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TableOffsets(NamedTuple):
     """Where numbers stand in a rank's int64 buffer: first those that the host reads.
 
     sent, received [rails], staged, gathered [G], there, here [nodes], passed, into [G]: sums of
-    rows; copies: [2 G + slots] of `heard.cu`; then begins of the same length, and pieces: own
+    rows; copies: [2 G + slots] of `add_counts.cu`; then begins of the same length, and pieces: own
     [R, G], blocks [G, nodes], arrived [R, G], came [R, G].
     """
 
@@ -182,9 +182,9 @@ class RouteKernels:
         self._launch(kernel, self.fabric.nodes, stream, packed("pqiiiii", *entries), units)
 
     def add_copies(self, slots: int, received: int, sums: int, begins: int, stream: int) -> None:
-        """Add up the copies that all ranks counted (heard.cu)."""
+        """Add up the copies that all ranks counted (add_counts.cu)."""
         addresses = [packed("p", address) for address in (received, sums, begins)]
-        self._launch(self._once("heard", SLOTS=slots), 1, stream, *addresses)
+        self._launch(self._once("add_counts", SLOTS=slots), 1, stream, *addresses)
 
     def choose(self, copies: int, values: tuple[int, ...], stream: int) -> None:
         """choose.cu with its `Choices`; the last of them is how many experts there are."""

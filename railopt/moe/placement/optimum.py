@@ -8,8 +8,7 @@ import json
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -109,12 +108,7 @@ def optimal(
         return _from_path(layer, start)
     need("ortools", "the optimum of a layer this large")
     program = build(model, tokens, owner, layer.cap, layer.most, start)
-
-    def save(path: Path) -> None:
-        arrays: dict[str, Any] = program._asdict()
-        np.savez(path, **arrays)
-
-    return _best(layer, start, ask("railopt.moe.placement.program", save, limit_s))
+    return _best(layer, start, ask("railopt.moe.placement.program", program.save, limit_s))
 
 
 def _from_path(layer: _BoundedLayer, holds: Bools) -> LayerOptimum:

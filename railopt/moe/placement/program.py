@@ -208,8 +208,7 @@ def _time_rows(model: TimeModel, owner: Ints, at: _Columns, rows: _Rows) -> None
 
 def main(program: str, answered: str, until: str) -> None:
     """The child: HiGHS, its best placement and its bound."""
-    with np.load(program, allow_pickle=False) as data:
-        given = MixedProgram(**data)
+    given = MixedProgram.read(program)
     found = minimise(given, max(0.1, float(until) - time.time()))
     chosen = None
     if found.values is not None:

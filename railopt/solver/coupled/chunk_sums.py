@@ -14,8 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from railopt.base.errors import InputError, NotProved
-from railopt.checker import Rates, Rejected, held
-from railopt.checker import whole as prove_whole
+from railopt.checker import Rates, Rejected, held, prove_whole_chunks
 from railopt.evidence.bounds import Witness
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -79,7 +78,7 @@ def refute(cells: Cells, time: Fraction, deadline: Deadline) -> Witness | None:
         prices = _prices(cells, rooms, deadline)
         if prices is not None:
             witness = {"kind": "whole", **dict(zip(SIDES, prices, strict=True))}
-            prove_whole(*rates, columns, time, witness, TimedMeter(STEPS, deadline))
+            prove_whole_chunks(*rates, columns, time, witness, TimedMeter(STEPS, deadline))
             return witness
     except (Rejected, NotProved):
         pass

@@ -14,8 +14,14 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from railopt.checker import Meter, Rejected, completion, prove_joint, prove_local
-from railopt.checker import whole as prove_whole
+from railopt.checker import (
+    Meter,
+    Rejected,
+    completion,
+    prove_joint,
+    prove_local,
+    prove_whole_chunks,
+)
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.oracle import (
     Sizes,
@@ -136,7 +142,7 @@ def joint(quick: bool = False, *, prove: Callable[..., str] = prove_joint) -> Re
     )
 
 
-def whole_chunks(quick: bool = False, *, prove: Callable[..., str] = prove_whole) -> Result:
+def whole_chunks(quick: bool = False, *, prove: Callable[..., str] = prove_whole_chunks) -> Result:
     """T7k: no prices are accepted for more than the optimum; those of some instances show it."""
     most, rates = 2 if quick else 3, [[2, 1], [1, 1], [1, 0]]
     instances, failures, met = any_size_instances(3, most, 2), [], 0

@@ -8,14 +8,14 @@ struct Shared {
 };
 extern "C" __device__ const u32 shared_bytes = sizeof(Shared) + 8 * ROOM_AT;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(const i64* heard, i64* sums,
+extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(const i64* counts, i64* sums,
                                                                i64* begins) {
   u64* sum = ((Shared*)(room + ROOM_AT))->sum;
   const int t = threadIdx.x;
   for (int w = t; w < WIDTH; w += THREADS) sum[w] = 0;
   __syncthreads();
   for (int at = t; at < RANKS * WIDTH; at += THREADS)
-    if (heard[at]) atomicAdd(sum + at % WIDTH, (u64)heard[at]);
+    if (counts[at]) atomicAdd(sum + at % WIDTH, (u64)counts[at]);
   __syncthreads();
   for (int w = t; w < WIDTH; w += THREADS) {
     const int first = w < GPUS ? 0 : w < 2 * GPUS ? GPUS : 2 * GPUS;
