@@ -12,7 +12,6 @@ MkDocs calls the functions that are named on_*.
 
 from __future__ import annotations
 
-import argparse
 import html
 import json
 import os
@@ -454,11 +453,7 @@ def help_of(command: str) -> str:
     """What `railopt COMMAND --help` prints."""
     from railopt.cli.main import parser_of
 
-    parser = parser_of(command)
-    subparsers = next(
-        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
-    )
-    return str(subparsers.choices[command].format_help())
+    return parser_of(command).commands[command].format_help()
 
 
 def api() -> dict[str, str]:
