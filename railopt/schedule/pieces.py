@@ -10,7 +10,8 @@ Balance: each rail carries an equal share of the tile (they differ by at most on
 is ahead turns with i + j).  Where NICs differ, it carries a share of each transfer by the slower of
 its two.  A GPU keeps its own bytes up to the share; GPUs with more give their last bytes to those
 with less.  A rail sends its own bytes first, so that what it is given may still be on its way while
-it starts.
+it starts.  In the last stage, whose redistribution nothing hides, it sends bytes for its own GPU,
+as far as the tile has them (compact, NICs all alike).
 
 Stages of fewer bytes than there are rails can run at once, each on rails of its own (see `_turns`):
 what is left of longer ones where "bytes" are chunks.
@@ -58,7 +59,7 @@ class Pieces(NamedTuple):
 class TileRails(NamedTuple):
     """What the rails of one tile send, in order, and how far each has come.
 
-    runs    int64 [rails, m * m + rails, RUN]: rail r sends `runs[r, :filled[r]]`
+    runs    int64 [rails, m * m + m + rails, RUN]: rail r sends `runs[r, :filled[r]]`
     filled  int64 [rails]
     at      int64 [m, 3], of each GPU: (next target, offset in that flow, bytes left to hand out)
     share   int64 [rails]: bytes of the tile that the rail has sent at the end of this stage
@@ -80,7 +81,7 @@ class TileRails(NamedTuple):
 def _rails(m: int, rails: int) -> TileRails:
     """Room for a tile of m GPUs on so many rails."""
     whole = np.zeros((5, rails), np.int64)
-    runs, at = np.empty((rails, m * m + rails, RUN), np.int64), np.empty((m, 3), np.int64)
+    runs, at = np.empty((rails, m * m + m + rails, RUN), np.int64), np.empty((m, 3), np.int64)
     return TileRails(runs, whole[0], at, whole[1], whole[2], whole[3], whole[4])
 
 
@@ -209,6 +210,41 @@ def _take(rows: Array, first: int, g: int, want: int, rail: int, rails: TileRail
 
 
 @part
+def _keep(rows: Array, first: int, rest: Array, late: Array, share: Array) -> None:
+    """Keep up to `late` of the `share` of each rail for its target: the ends of flows, its own
+    before those of other GPUs.  `late` becomes what is kept, `rest` [m, m] what is not.
+    """
+    m, count = len(rows), len(share)
+    for g in range(m):
+        for h in range(m):
+            rest[g, h] = rows[g, first + h]
+    for rail in range(count):
+        h, due = rail * m // count, late[rail]
+        for k in range(m):
+            kept = min(due, rest[(h + k) % m, h])
+            rest[(h + k) % m, h] -= kept
+            due -= kept
+        late[rail] -= due
+        share[rail] -= late[rail]
+
+
+@part
+def _add_kept(rows: Array, first: int, rest: Array, late: Array, rails: TileRails) -> None:
+    """Append what is kept to the runs of the rails."""
+    m, count = len(rows), len(late)
+    for rail in range(count):
+        h, due, at = rail * m // count, late[rail], rails.filled[rail]
+        for k in range(m):
+            g = (h + k) % m
+            kept = min(due, rows[g, first + h] - rest[g, h])
+            if kept:
+                rails.runs[rail, at, SOURCE], rails.runs[rail, at, TARGET] = g, h
+                rails.runs[rail, at, OFFSET], rails.runs[rail, at, BYTES] = rest[g, h], kept
+                at, due, rest[g, h] = at + 1, due - kept, rest[g, h] + kept
+        rails.filled[rail] = at
+
+
+@part
 def _load(rows: Array, j: int, by_target: bool, rails: TileRails) -> None:
     """Give each rail of a tile its runs, in the order in which it sends them; nothing is sent yet,
     and `share` is what it sends in all.
@@ -297,7 +333,7 @@ def _room(
         for j in range(n):
             first, last = start[i * n + j], start[i * n + j + 1]
             if first < last and (node < 0 or node in (i, j)):
-                pieces += m * m + rails * (2 + last - first)
+                pieces += m * m + m + rails * (2 + last - first)
                 for e in range(first, last):
                     pieces += sent[stages[e], i] // cap
     return int(pieces)
@@ -326,7 +362,8 @@ def cut(
     bytes_       int64 [GPUs, GPUs]
     rates        int64 [2, nodes, rails]: weights of sending and receiving, 0 on a dead NIC
     peer, sent   [stages, nodes]: see `Schedule`
-    at_once      stages that fit side by side run at once; for NICs that are all alike
+    at_once      stages that fit side by side run at once, and bytes are kept for the last one; for
+                 NICs that are all alike
     """
     nodes, count = rates.shape[1], rates.shape[2]
     m = len(bytes_) // nodes
@@ -336,19 +373,31 @@ def cut(
     span = np.empty((2, room), np.int64)
     out = Pieces(ids[0], rail, ids[1], ids[2], span[0], span[1])
     rails, p = _rails(m, count), np.int64(0)
+    rest, late = np.empty((m, m), np.int64), np.empty(count, np.int64)
     turn, number = _turns(sent, count, at_once)
+    keeps = at_once and m > 1 and len(number) > 0 and number[-1] > 0
     for i in range(nodes):
         for j in range(nodes):
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
             if first == last or not (node < 0 or node in (i, j)):
                 continue
-            even = _even(rates, i, j)
+            rows, even = bytes_[i * m : (i + 1) * m], _even(rates, i, j)
+            tail = last  # the first of its transfers in the last stage of all
+            while keeps and tail > first and number[stages[tail - 1]] == number[-1]:
+                tail -= 1
             for sending in range(2):  # first add up what each rail carries in all
-                if sending:
-                    _load(bytes_[i * m : (i + 1) * m], j, by_target, rails)
+                if sending and tail < last:
+                    late[:] = rails.share - late
+                    _keep(rows, j * m, rest, late, rails.share)
+                    _load(rest, 0, by_target, rails)
+                    _add_kept(rows, j * m, rest, late, rails)
+                elif sending:
+                    _load(rows, j, by_target, rails)
                 rails.share[:], done = 0, i + j
                 for e in range(first, last):
                     s = stages[e]
+                    if e == tail and not sending:
+                        late[:] = rails.share
                     if not even:
                         _weighed(sent[s, i], rates, i, j, rails.share)
                     else:

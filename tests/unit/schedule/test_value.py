@@ -118,11 +118,30 @@ def test_what_is_dealt_in_turn_adds_up() -> None:
 
 
 def test_an_own_rail_needs_no_balance() -> None:
-    """Equal rows: every GPU keeps its bytes, so no piece leaves its source GPU before the wire."""
+    """Equal rows: every GPU keeps its bytes, so no piece leaves its source GPU before the wire.
+    In the last stage of compact each rail has bytes for its own GPU instead.
+    """
     traffic = Traffic.from_matrix(np.full((32, 32), 8_000), FABRIC)
     for kind in KINDS:
-        _, rail, source, _, _, _ = synthesise(FABRIC, traffic, kind).pieces()
-        assert np.array_equal(rail, source % 8)
+        stage, rail, source, target, _, _ = synthesise(FABRIC, traffic, kind).pieces()
+        last = (stage == stage.max()) & (kind == "compact")
+        assert np.array_equal(rail[~last], source[~last] % 8)
+        assert np.array_equal(rail[last], target[last] % 8)
+
+
+@pytest.mark.parametrize(("nodes", "gpus", "rails"), [(3, 2, 2), (4, 8, 8), (6, 2, 4), (5, 3, 3)])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_last_stage_has_bytes_for_the_own_gpu(
+    nodes: int, gpus: int, rails: int, seed: int
+) -> None:
+    fabric = Fabric.uniform(nodes, rails, gpus=gpus)
+    rng = np.random.default_rng([nodes, seed])
+    matrix = rng.integers(0, 10**6, (nodes * gpus, nodes * gpus))
+    made = synthesise(fabric, Traffic.from_matrix(matrix, fabric))
+    stage, rail, _, target, _, size = made.pieces()
+    last = stage == stage.max()
+    own = rail.astype(np.int64) * gpus // rails == target % gpus
+    assert size[last & own].sum() >= 0.8 * size[last].sum()
 
 
 def test_chunks_are_capped() -> None:
