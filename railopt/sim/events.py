@@ -172,33 +172,6 @@ def _ceil(picoseconds: float) -> int:
 
 
 @part
-def _smallest(values: Array, rank: int) -> float:
-    """The value that `rank` others come before (quickselect; numba's np.partition compiles for
-    ages).
-    """
-    low, high, buffer = 0, values.size - 1, values.copy()
-    while low < high:
-        pivot = buffer[(low + high) >> 1]
-        i, j = low, high
-        while i <= j:
-            while buffer[i] < pivot:
-                i += 1
-            while buffer[j] > pivot:
-                j -= 1
-            if i <= j:
-                buffer[i], buffer[j] = buffer[j], buffer[i]
-                i += 1
-                j -= 1
-        if rank <= j:
-            high = j
-        elif rank >= i:
-            low = i
-        else:
-            break
-    return float(buffer[rank])
-
-
-@part
 def _window(
     active: Array, state: SimState, now: int, limits: Limits, room: int
 ) -> tuple[int, bool]:
@@ -217,7 +190,7 @@ def _window(
     batch = moving >> limits.shift
     if batch < 2 or first >= room:
         return min(first, room), False
-    late = _smallest(state.until_done[: active.size], batch - 1)
+    late = np.partition(state.until_done[: active.size], batch - 1)[batch - 1]
     longest = min(room, first + ((now + first) >> STRETCH))
     last = longest if late >= longest else _ceil(late)
     return last, last > first
