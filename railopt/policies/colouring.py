@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array
+from railopt.base.arrays import Array, ranks
 from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -38,7 +38,6 @@ from railopt.policies.rounds import (
     Unfinished,
     by_pairs,
     left_over,
-    ranks,
     sparse,
     whole_rounds,
 )
@@ -178,8 +177,7 @@ def euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: int
         if not forward[i]:
             parted[rest] = edges[i]
             rest += 1
-    for i in range(edges.size):  # a slice's assignment is no faster and compiles 3 s longer
-        edges[i] = parted[i]
+    edges[:] = parted
     return first
 
 
@@ -232,9 +230,7 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
     """A proper edge colouring, int64 [edges], with `colours` colours; no vertex may have more edges
     than that.
     """
-    result, edges = np.zeros(left.size, np.int64), np.empty(left.size, np.int64)
-    for i in range(left.size):
-        edges[i] = i
+    result, edges = np.zeros(left.size, np.int64), np.arange(left.size)
     stack = np.zeros((4, HALVINGS + 1), np.int64)  # parts of `edges`, and their colours
     begin, end, number, base = stack[0], stack[1], stack[2], stack[3]
     end[0], number[0] = left.size, colours
@@ -349,9 +345,7 @@ def split_counts(counts: Array, colours: int) -> Array:
     """
     lefts, rights = counts.shape
     parts = np.zeros((colours, lefts, rights), np.int32)
-    for k in range(lefts):  # a loop: whole rows are no faster and compile 4 s longer
-        for f in range(rights):
-            parts[0, k, f] = counts[k, f]
+    parts[0] = counts
     width, many = colours, 1  # parts 0, width, ... are to be split among `width` colours each
     while width % 2 == 0:
         for p in range(many):

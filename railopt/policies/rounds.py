@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array, Ints, by_key
+from railopt.base.arrays import Array, Ints, ranks
 from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.policies.common import Columns, Costs
 
@@ -17,7 +17,6 @@ __all__ = [
     "left_by_rounds",
     "left_over",
     "pair_numbers",
-    "ranks",
     "round_robin",
     "sparse",
     "whole_rounds",
@@ -25,17 +24,6 @@ __all__ = [
 
 TABLE = 1 << 24  # entries of a table over all pairs of nodes, however few chunks there are
 ENTRIES = 16  # of one, per chunk
-
-
-def ranks(group: Ints, groups: int) -> tuple[Ints, Ints]:
-    """How many elements of the same group precede each one, and how many elements each of the
-    groups 0, 1, ... has.
-    """
-    count = np.bincount(group, minlength=groups)
-    rank = np.empty(len(group), np.int64)
-    first = np.repeat(np.cumsum(count) - count, count)
-    rank[by_key(group)] = np.arange(len(group)) - first
-    return rank, count
 
 
 def sparse(chunks: int, entries: int) -> bool:
@@ -139,18 +127,13 @@ def whole_rounds(
 def left_over(unfinished: Unfinished) -> Array:
     """The chunks that `whole_rounds` left: the largest, pair by pair, then the others; int64."""
     turn, started, others = unfinished
-    count = others.size
-    for k in range(turn.shape[0]):
-        for f in range(turn.shape[1]):
-            count += turn[k, f]
-    left, filled = np.empty(count, np.int64), 0
+    left, filled = np.empty(others.size + turn.sum(), np.int64), 0
     for k in range(turn.shape[0]):
         for f in range(turn.shape[1]):
             for t in range(turn[k, f]):
                 left[filled] = started[k, f, t]
                 filled += 1
-    for i in range(others.size):  # a slice's assignment is no faster and compiles 3 s longer
-        left[filled + i] = others[i]
+    left[filled:] = others
     return left
 
 
