@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array, Ints
+from railopt.base.arrays import Array, Ints, ranks
 from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.policies.common import Columns
 
@@ -258,7 +258,15 @@ def _lpt(
     _least_loaded(words, layout, load_at, seen, rails, rail)
 
 
-@part
+def _in_turn_by_numpy(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
+    """`largest_in_turn` for Python."""
+    rows = np.flatnonzero(chunks.size == chunks.largest)
+    turn, count = ranks(chunks.src[rows], senders)
+    rail[rows] = turn % rails
+    return count
+
+
+@part(numpy=_in_turn_by_numpy)
 def largest_in_turn(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
     """Chunks of the largest size go round each sender's rails; how many each had, int64
     [senders].
