@@ -183,6 +183,17 @@ def by_key(keys: Ints) -> Ints:
     return order
 
 
+def ranks(group: Ints, groups: int) -> tuple[Ints, Ints]:
+    """How many elements of the same group precede each one, and how many elements each of the
+    groups 0, 1, ... has.
+    """
+    count = np.bincount(group, minlength=groups)
+    rank = np.empty(len(group), np.int64)
+    first = np.repeat(np.cumsum(count) - count, count)
+    rank[by_key(group)] = np.arange(len(group)) - first
+    return rank, count
+
+
 def groups(keys: Ints) -> tuple[Ints, Ints]:
     """`by_key`, and where in it the rows of each key begin, and the last end."""
     order = by_key(keys)

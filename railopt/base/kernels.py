@@ -94,7 +94,8 @@ def wall_s() -> float:
 
 def part(function: Any = None, *, numpy: Any = None, **options: Any) -> Any:
     """Have kernels call `function`, Python that or `numpy`, which does the same and whose `plain`
-    is the function; `options` are those of `numba.extending.register_jitable`.
+    is the function; `options` are those of `numba.extending.register_jitable`, and `prefer_literal`
+    of `overload`: compiled anew for every number that a caller writes out.
     """
     if function is None:
         return lambda given: part(given, numpy=numpy, **options)
@@ -336,7 +337,10 @@ def _register(name: Any, function: Callable[..., Any], options: dict[str, Any]) 
     from numba.extending import overload
 
     kept = {key: value for key, value in options.items() if key != "nogil"}
-    overload(name, jit_options=kept, strict=False)(lambda *args, **kwargs: function)
+    literal = kept.pop("prefer_literal", False)
+    overload(name, jit_options=kept, strict=False, prefer_literal=literal)(
+        lambda *args, **kwargs: function
+    )
 
 
 def _numba() -> Any:

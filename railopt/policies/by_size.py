@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array, Ints
+from railopt.base.arrays import Array, Ints, ranks
 from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.policies.common import Columns
 
@@ -258,7 +258,15 @@ def _lpt(
     _least_loaded(words, layout, load_at, seen, rails, rail)
 
 
-@part
+def _in_turn_by_numpy(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
+    """`largest_in_turn` for Python."""
+    rows = np.flatnonzero(chunks.size == chunks.largest)
+    turn, count = ranks(chunks.src[rows], senders)
+    rail[rows] = turn % rails
+    return count
+
+
+@part(numpy=_in_turn_by_numpy)
 def largest_in_turn(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
     """Chunks of the largest size go round each sender's rails; how many each had, int64
     [senders].
@@ -471,12 +479,15 @@ def _lpt_local(
 ) -> None:
     """`lpt_local`, the bytes of a load above its `load_at` low bits."""
     words = sorted_words(chunks, rows, layout, np.int64(-1))
-    _spread_pairs(words, layout, spread, load_at, rail)
+    if spread.rails == 8:
+        _spread_pairs(words, layout, spread, 8, load_at, rail)  # loops over a literal are unrolled
+    else:
+        _spread_pairs(words, layout, spread, spread.rails, load_at, rail)
 
 
-@part
+@part(prefer_literal=True)
 def _spread_pairs(
-    words: Ints, layout: WordLayout, spread: Spread, load_at: int, rail: Array
+    words: Ints, layout: WordLayout, spread: Spread, rails: int, load_at: int, rail: Array
 ) -> None:
     """Sorted words, each to the rail whose loads, the sender's and the pair's, have the least sum.
 
@@ -485,7 +496,7 @@ def _spread_pairs(
     node = (np.int64(1) << layout.node_bits) - 1
     index = (np.int64(1) << (layout.size_at - layout.index_at)) - 1
     size_mask = (np.int64(1) << (layout.group_at - layout.size_at)) - 1
-    on_rail, rails = (1 << load_at) - 1, spread.rails
+    on_rail = (1 << load_at) - 1
     out, pairs = np.empty(rails, np.int64), np.empty((spread.receivers, rails), np.int64)
     sender = np.int64(-1)
     for i in range(words.size):

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array
+from railopt.base.arrays import Array, ranks
 from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -38,7 +38,6 @@ from railopt.policies.rounds import (
     Unfinished,
     by_pairs,
     left_over,
-    ranks,
     sparse,
     whole_rounds,
 )
@@ -232,9 +231,7 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
     """A proper edge colouring, int64 [edges], with `colours` colours; no vertex may have more edges
     than that.
     """
-    result, edges = np.zeros(left.size, np.int64), np.empty(left.size, np.int64)
-    for i in range(left.size):
-        edges[i] = i
+    result, edges = np.zeros(left.size, np.int64), np.arange(left.size)
     stack = np.zeros((4, HALVINGS + 1), np.int64)  # parts of `edges`, and their colours
     begin, end, number, base = stack[0], stack[1], stack[2], stack[3]
     end[0], number[0] = left.size, colours

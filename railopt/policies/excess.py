@@ -17,7 +17,7 @@ import numpy as np
 
 from railopt.base.arrays import Array, Ints, Rails
 from railopt.base.errors import InputError
-from railopt.base.kernels import PASSES_S, kernel, part
+from railopt.base.kernels import PASSES_S, added_up, kernel, part
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
@@ -80,23 +80,12 @@ def _due(rows: Rows, shares: Shares) -> Array:
     """int64 [pairs, rails]: minus the bytes that each rail should carry to a destination, by the
     shares of its NICs.
     """
-    rails = shares.tx.shape[1]
-    over = np.zeros((rows.pairs, rails), np.int64)
-    sent = np.zeros(rows.pairs, np.int64)
-    for c in range(rows.size.size):
-        sent[rows.pair[c]] += rows.size[c]
-    for c in range(rows.size.size):
-        k, f, p, whole = rows.sender[c], rows.dst[c], rows.pair[c], 0
-        due = sent[p]
-        if due == 0:
-            continue
-        sent[p] = 0  # the pair's other chunks pass by
-        for n in range(rails):
-            whole += min(shares.tx[k, n], shares.rx[f, n])
-        for n in range(rails):
-            share = min(shares.tx[k, n], shares.rx[f, n])
-            over[p, n] = -(due // whole * share + due % whole * share // whole)
-    return over
+    due = added_up(rows.pair, rows.size, rows.pairs).reshape(-1, 1)
+    one = np.zeros(rows.pairs, np.int64)  # a chunk of each pair
+    one[rows.pair] = np.arange(rows.size.size)
+    share = np.minimum(shares.tx[rows.sender[one]], shares.rx[rows.dst[one]])
+    whole = share.sum(axis=1).reshape(-1, 1)
+    return -(due // whole * share + due % whole * share // whole)
 
 
 @part
@@ -125,37 +114,7 @@ def _lowest(over: Array, shares: Shares, debt: Array, at: tuple[int, int, int], 
     return best
 
 
-def _stay_by_lists(
-    rows: Rows, shares: Shares, near: Near, loads: tuple[Array, Array], rail: Array
-) -> Ints:
-    """`stay_near` for Python, which is faster on lists."""
-    over, debt = loads
-    rails, gpus = debt.shape[1], len(near.first) - 1
-    rails_of = [each.tolist() for each in np.split(near.rails, near.first[1:-1])]
-    load, tx, rx = over.tolist(), shares.tx.tolist(), shares.rx.tolist()
-    source = rows.gpu - rows.first - rows.sender * gpus
-    taken = (rows.sender, rows.dst, rows.pair, source, rows.size)
-    columns = [column.tolist() for column in taken]
-    chosen, waiting = [], []
-    able: dict[tuple[int, int, int], list[int]] = {}
-    for c, (k, f, p, g, size) in enumerate(zip(*columns, strict=True)):
-        if (k, f, g) not in able:
-            able[k, f, g] = [n for n in rails_of[g] if tx[k][n] and rx[f][n]]
-        to = load[p]
-        own = min(able[k, f, g], key=to.__getitem__, default=rails)
-        if own < rails and to[own] + (size >> 1) <= 0:
-            to[own] += size
-            if to[own] > 0:
-                debt[k, own] += to[own]
-        else:
-            own = -1 - own
-            waiting.append(c)
-        chosen.append(own)
-    over[:], rail[:] = load, chosen
-    return np.array(waiting, np.int64)
-
-
-@part(numpy=_stay_by_lists)
+@part
 def stay_near(
     rows: Rows, shares: Shares, near: Near, loads: tuple[Array, Array], rail: Array
 ) -> Ints:
@@ -184,7 +143,53 @@ def stay_near(
     return waiting[:count]
 
 
-@kernel(element_s=PASSES_S)
+def _move_by_lists(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
+    """`_move_excess` for Python, which is faster on lists."""
+    gpus, (senders, rails) = len(near.first) - 1, shares.tx.shape
+    over, debt = _due(rows, shares).tolist(), [[0] * rails for _ in range(senders)]
+    near_of = [each.tolist() for each in np.split(near.rails, near.first[1:-1])]
+    source = rows.gpu - rows.first - rows.sender * gpus
+    taken = (rows.sender, rows.dst, rows.pair, source, rows.size)
+    chunks = list(zip(*(column.tolist() for column in taken), strict=True))
+    largest = largest_of_each(rows.sender, rows.size, senders).tolist()
+    alive: dict[tuple[int, int], list[int]] = {}  # from `begin` of `_lowest` on
+    own: dict[tuple[int, int, int], list[int]] = {}
+    chosen = []
+    for k, f, p, g, size in chunks:
+        if (k, f, g) not in own:
+            order = (np.arange(rails) + rows.first // gpus + k + f) % rails
+            alive[k, f] = order[(shares.tx[k, order] > 0) & (shares.rx[f, order] > 0)].tolist()
+            for other, rails_near in enumerate(near_of):
+                own[k, f, other] = [n for n in rails_near if n in alive[k, f]]
+        mine, to = own[k, f, g], over[p]
+        n = mine[0] if len(mine) == 1 else min(mine, key=to.__getitem__, default=rails)
+        if n < rails and to[n] + (size >> 1) <= 0:
+            to[n] += size
+            if to[n] > 0:
+                debt[k][n] += to[n]
+        else:
+            n = -1 - n
+        chosen.append(n)
+    for step in range(3):
+        for c in [c for c, n in enumerate(chosen) if n < 0]:
+            k, f, p, _, size = chunks[c]
+            to, debts = over[p], debt[k]
+            if step == 2:
+                first = [-1 - chosen[c]] if chosen[c] >= -rails else []
+                lowest = min(first + alive[k, f], key=lambda n: to[n] + (debts[n] >> DEBT))
+            elif step == 0 and size != largest[k]:
+                continue
+            else:
+                lowest = min(alive[k, f], key=to.__getitem__)
+                if to[lowest] + (size >> 1) > 0:
+                    continue
+            debts[lowest] += max(to[lowest] + size, 0) - max(to[lowest], 0)
+            to[lowest] += size
+            chosen[c] = lowest
+    rail[:] = chosen
+
+
+@kernel(numpy=_move_by_lists, element_s=PASSES_S)
 def _move_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
     """Fill `rail`.  A chunk stays on the emptiest of its GPU's own rails if at least half of it is
     due there.  Of the others, those of a sender's largest size first, each goes, in order, to the

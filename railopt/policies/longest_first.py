@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from railopt.base.arrays import Ints, Rails
+from railopt.base.arrays import Ints, Rails, ranks
 from railopt.base.dice import Dice
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -103,7 +103,7 @@ class Senders:
         largest = rounds.largest_of_each(chunks.src, chunks.size, self.count)
         rows = np.flatnonzero(chunks.size == largest[chunks.src])
         ends = chunks.src[rows], chunks.dst[rows]
-        turn, _ = rounds.ranks(*rounds.pair_numbers(*ends, self.costs.tx, nodes))
+        turn, _ = ranks(*rounds.pair_numbers(*ends, self.costs.tx, nodes))
         apart = chunks.dst[rows] - chunks.src[rows] - self.costs.first - 1
         start, downwards = np.divmod(apart % nodes, 2)
         many = nodes > 2 * rails  # then neighbouring receivers get rails of their own

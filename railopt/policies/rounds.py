@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array, Ints, by_key
+from railopt.base.arrays import Array, Ints, ranks
 from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.policies.common import Columns, Costs
 
@@ -17,7 +17,6 @@ __all__ = [
     "left_by_rounds",
     "left_over",
     "pair_numbers",
-    "ranks",
     "round_robin",
     "sparse",
     "whole_rounds",
@@ -25,17 +24,6 @@ __all__ = [
 
 TABLE = 1 << 24  # entries of a table over all pairs of nodes, however few chunks there are
 ENTRIES = 16  # of one, per chunk
-
-
-def ranks(group: Ints, groups: int) -> tuple[Ints, Ints]:
-    """How many elements of the same group precede each one, and how many elements each of the
-    groups 0, 1, ... has.
-    """
-    count = np.bincount(group, minlength=groups)
-    rank = np.empty(len(group), np.int64)
-    first = np.repeat(np.cumsum(count) - count, count)
-    rank[by_key(group)] = np.arange(len(group)) - first
-    return rank, count
 
 
 def sparse(chunks: int, entries: int) -> bool:

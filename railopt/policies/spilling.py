@@ -327,7 +327,15 @@ def _begin(units: SpillUnits, costs: Costs, inside: UnitPlaces, alive: bool, c: 
     return best
 
 
-@kernel
+def _times_by_numpy(units: SpillUnits, costs: Costs, rail: Array) -> tuple[Array, Array]:
+    """`times` for Python."""
+    rails = costs.tx.shape[1]
+    out, into = units.src * rails + rail, units.dst * rails + rail
+    sent = added_up(out, units.size * costs.tx.ravel()[out], costs.tx.size)
+    return sent, added_up(into, units.size * costs.rx.ravel()[into], costs.rx.size)
+
+
+@kernel(numpy=_times_by_numpy)
 def times(units: SpillUnits, costs: Costs, rail: Array) -> tuple[Array, Array]:
     """int64 [nodes * rails] of the senders' and of the receivers' NICs: how long each is busy."""
     rails = costs.tx.shape[1]

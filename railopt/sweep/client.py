@@ -97,7 +97,7 @@ def run(
     """
     part, parts = shard
     if not 0 <= part < parts:
-        raise InputError(f"shard {part}/{parts}: expected a part from 0 to {parts - 1}")
+        raise InputError(f"shard {part}/{parts}: expected I/N, I from 0 to N - 1, e.g. 0/4")
     points = sweep.instances[part::parts]
     Path(folder).mkdir(parents=True, exist_ok=True)
     place = os.path.abspath(folder)

@@ -18,49 +18,38 @@ import threading
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import cfunc, njit, types
-from numba.core import cgutils
+from numba import carray, cfunc, njit, types
 from numba.extending import intrinsic
 
 from railopt.runtime.verbs import structs as s
 
 
-def _access(type_: Any, ir_type: Any) -> tuple[Any, Any]:
-    """(load, store) of one integer type at any address, aligned or not."""
+def _access(type_: Any) -> tuple[Any, Any]:
+    """(load, store) of one integer type at any address."""
+    pointer = types.CPointer(type_)
 
     @intrinsic
-    def load(typing: Any, address: Any) -> Any:
+    def at(typing: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.load(builder.inttoptr(args[0], ir_type.as_pointer()), align=1)
+            return builder.inttoptr(args[0], context.get_value_type(pointer))
 
-        return type_(types.int64), codegen
+        return pointer(types.int64), codegen
 
-    @intrinsic
-    def store(typing: Any, address: Any, value: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            builder.store(args[1], builder.inttoptr(args[0], ir_type.as_pointer()), align=1)
-            return context.get_dummy_value()
-
-        return types.none(types.int64, type_), codegen
-
-    return load, store
+    return (
+        njit(lambda address: carray(at(address), 1)[0]),
+        njit(lambda address, value: carray(at(address), 1).fill(value)),
+    )
 
 
-_i64_at, _set_i64 = _access(types.int64, ir.IntType(64))
-_i32_at, _set_i32 = _access(types.int32, ir.IntType(32))
+_i64_at, _set_i64 = _access(types.int64)
+_i32_at, _set_i32 = _access(types.int32)
+_byte_at, _set_byte = _access(types.uint8)
 
 
-@intrinsic
-def _copy(typing: Any, target: Any, source: Any, length: Any) -> Any:
-    """memmove(target, source, length)."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target, source = (builder.inttoptr(a, cgutils.voidptr_t) for a in args[:2])
-        cgutils.raw_memmove(builder, target, source, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64), codegen
+@njit
+def _copy(target, source, length):  # type: ignore[no-untyped-def]
+    for i in range(length):
+        _set_byte(target + i, _byte_at(source + i))
 
 
 _L = {

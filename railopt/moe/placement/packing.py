@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Array, Bools, Floats, Int32s, Ints, whole_number
+from railopt.base.arrays import Array, Bools, Floats, Int32s, Ints, by_key, whole_number
 from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
 from railopt.base.units import INT64_MAX
@@ -98,9 +98,6 @@ def _packed(
 ) -> tuple[Int32s, Bools]:
     """phy2log, and bool [layers, nodes]: whether a node's fullest GPU is above `ROUGH` of its mean,
     and of what the GPU with the heaviest replica has at least.
-
-    Several kernels, all layers in each: numba takes as long for one as for all of them together,
-    and a server must not wait for it that long at once.
     """
     layers = len(loads)
     chosen = np.argsort(-loads, axis=1, kind="stable").astype(np.int32)  # heaviest first
@@ -110,9 +107,7 @@ def _packed(
     load = loads[np.arange(layers * nodes)[:, None] // nodes, chosen]
     owner = slot_gpus(replicas // nodes, gpus // nodes)
     start = np.searchsorted(owner, np.arange(gpus // nodes + 1)).astype(np.int32)
-    slots, count, total = _greedy(load, start)
-    share = load / count
-    _evened(slots, start, total, share, count)
+    slots, share, total = _spread(load, start)
     least = share.max(axis=1) + (replicas // gpus - 1) * share.min(axis=1)
     uneven = total.max(axis=1) > np.maximum(total.mean(axis=1), least) * ROUGH
     phy2log = np.take_along_axis(chosen, slots, axis=1).reshape(layers, replicas)
@@ -121,9 +116,9 @@ def _packed(
 
 def _node_by_node(loads: Floats, order: Int32s, groups: int, nodes: int) -> Int32s:
     """int32 [layers, experts]: the experts of node after node, groups whole, in their `order`."""
-    node_of = np.repeat(_grouped(loads, groups, nodes), loads.shape[1] // groups, axis=1)
-    mine = np.argsort(np.take_along_axis(node_of, order, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(order, mine, axis=1)
+    layer = np.arange(len(loads))[:, None]
+    node_of = _grouped(loads, groups, nodes)[layer, order // (loads.shape[1] // groups)]
+    return order.ravel()[by_key((node_of + nodes * layer).ravel())].reshape(order.shape)
 
 
 @kernel
@@ -138,38 +133,29 @@ def _grouped(loads: Floats, groups: int, nodes: int) -> Int32s:
 
 
 @kernel
-def _greedy(load: Floats, start: Int32s) -> tuple[Int32s, Int32s, Floats]:
-    """Slots int32 [units, replicas] by `_pack`, copies int32 [units, experts] and the GPUs' loads,
-    of units whose experts, load float64 [units, experts], fall.
+def _spread(load: Floats, start: Int32s) -> tuple[Int32s, Floats, Floats]:
+    """Slots int32 [units, replicas], a copy's loads [units, experts] and the GPUs' loads, of units
+    whose experts, load float64 [units, experts], fall.
     """
     units, experts = load.shape
     replicas, gpus = start[-1], len(start) - 1
-    slots = np.empty((units, replicas), np.int32)
-    count, total = np.empty((units, experts), np.int32), np.zeros((units, gpus))
+    slots, count = np.empty((units, replicas), np.int32), np.empty(experts, np.int32)
+    share, total = np.empty((units, experts)), np.zeros((units, gpus))
     for unit in range(units):
-        _extra(load[unit], replicas, gpus, count[unit])
-        _pack(load[unit], count[unit], start, slots[unit], total[unit])
-    return slots, count, total
-
-
-@kernel
-def _evened(slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s) -> None:
-    """`_exchanges` of each unit."""
-    for unit in range(len(slots)):
-        _exchanges(slots[unit], start, total[unit], share[unit], count[unit])
+        _extra(load[unit], share[unit], replicas, gpus, count)
+        _pack(share[unit], count, start, slots[unit], total[unit])
+        _exchanges(slots[unit], start, total[unit], share[unit], count)
+    return slots, share, total
 
 
 @part
-def _top_and_mean(total: Floats) -> tuple[int, float]:
-    """The fullest GPU and the mean load: a loop, since numpy's own mean adds in another order
-    interpreted than compiled; it also compiles 1 s faster.
-    """
-    top, added = 0, 0.0
+def _fullest(total: Floats) -> int:
+    """np.argmax, in less time."""
+    top = 0
     for g in range(len(total)):
-        added += total[g]
         if total[g] > total[top]:
             top = g
-    return top, added / len(total)
+    return top
 
 
 @part
@@ -197,7 +183,7 @@ def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
     improved = True
     while improved:
         improved = False
-        top, _ = _top_and_mean(load)
+        top = _fullest(load)
         best_peak = load[top]
         best_a = best_b = -1
         for a in range(groups):
@@ -235,12 +221,11 @@ def _descending(values: Floats) -> Int32s:
 
 
 @part
-def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
+def _extra(load: Floats, share: Floats, replicas: int, gpus: int, count: Int32s) -> None:
     """Each further replica of experts, heaviest first, goes to the one with the largest load a
-    replica, at most one per GPU.
+    replica, `share`, at most one per GPU.
     """
     experts = len(load)
-    share = np.empty(experts, np.float64)
     for e in range(experts):
         count[e], share[e] = 1, load[e]
     reach = 1  # the experts with several replicas, and the heaviest of the others
@@ -264,15 +249,12 @@ def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
 
 
 @part
-def _pack(load: Floats, count: Int32s, start: Int32s, slots: Int32s, total: Floats) -> None:
+def _pack(share: Floats, count: Int32s, start: Int32s, slots: Int32s, total: Floats) -> None:
     """Replicas to slots, int32 [replicas], those of GPU g from start[g] on: heaviest first to the
     lightest GPU that lacks the expert; the GPUs' loads.
     """
     gpus = len(total)
     used = np.zeros(gpus, np.int32)
-    share = np.empty(len(load), np.float64)
-    for e in range(len(load)):
-        share[e] = load[e] / count[e]
     heap = np.empty(gpus, np.int32)
     size = _open(heap, start, used, total)
     for e in _descending(share):
@@ -393,8 +375,11 @@ def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count
     asked, held = np.empty(gpus, np.bool_), np.empty(len(slots))
     for s in range(len(slots)):
         held[s] = share[slots[s]]
+    mean = 0.0  # numpy's own adds in another order interpreted than compiled
+    for load in total:
+        mean += load / gpus
     for _ in range(4 * gpus):
-        top, mean = _top_and_mean(total)
+        top = _fullest(total)
         if total[top] * WORTH <= mean:
             return
         for g in range(gpus):

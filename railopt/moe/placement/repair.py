@@ -398,11 +398,9 @@ def _repair(load: Floats, slots: Int32s, start: Int32s) -> bool:
     changed in place; False where one finds no slot.
     """
     experts, gpus = len(load), len(start) - 1
-    count = np.empty(experts, np.int32)
-    _extra(load, len(slots), gpus, count)
-    share, more, total = np.empty(experts, np.float64), np.empty(experts, np.int32), np.zeros(gpus)
-    for e in range(experts):
-        share[e], more[e] = load[e] / count[e], count[e]
+    count, share, total = np.empty(experts, np.int32), np.empty(experts), np.zeros(gpus)
+    _extra(load, share, len(slots), gpus, count)
+    more = count.copy()
     for g in range(gpus):
         for s in range(start[g], start[g + 1]):
             more[slots[s]] -= 1

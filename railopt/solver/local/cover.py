@@ -94,8 +94,7 @@ def masks_of(loads: CoverLoads) -> Masks:
     table, counts = loads.table, loads.counts
     words = (table.shape[0] + 63) // 64
     first_row = np.zeros(counts.size + 1, np.int64)
-    for t in range(counts.size):  # loops here and below: numba compiles numpy's calls for seconds
-        first_row[t + 1] = first_row[t] + counts[t]
+    first_row[1:] = np.cumsum(counts)
     more = np.zeros((first_row[-1], words), np.uint64)
     of_class = np.zeros((loads.rails.size, words), np.uint64)
     for load in range(table.shape[0]):
@@ -139,10 +138,7 @@ def stack_of(loads: CoverLoads, budget: int, levels: int) -> Stack:
     )
     for load in range(number):
         stack.usable[0, load >> 6] |= np.uint64(1) << np.uint64(load & 63)
-    for t in range(loads.counts.size):
-        stack.left[0, t] = loads.counts[t]
-    for c in range(loads.rails.size):
-        stack.free[0, c] = loads.rails[c]
+    stack.left[0], stack.free[0] = loads.counts, loads.rails
     stack.reach[0], stack.room[0] = words, budget
     return stack
 

@@ -32,6 +32,7 @@ class Case:
         self.size = rng.choice([1, 5, 5, 8, 8, 8], count).astype(np.int64)
         self.empty = np.full(count, -7, np.int16)
         self.rows = rng.permutation(count)[: int(rng.integers(1, count + 1))]
+        self.rail = rng.integers(0, self.rails, count).astype(np.int16)
         self.near = rng.random((self.gpus, self.rails)) < 0.5
         self.needed = rng.random((count, self.gpus)) < 0.4
         self.tx, self.rx = rng.integers(0, 4, (2, self.nodes, self.rails))
@@ -47,13 +48,12 @@ class Case:
 
 
 def even(case: Case) -> tuple[Any, ...]:
-    gpu, pairs = case.src * case.gpus + case.gpu, case.nodes**2
+    first = 3 * case.gpus
+    gpu, pairs = first + case.src * case.gpus + case.gpu, case.nodes**2
     pair = case.src * case.nodes + case.dst
-    rows = excess.Rows(case.src, gpu, case.dst, case.size, 0, pair, pairs)
+    rows = excess.Rows(case.src, gpu, case.dst, case.size, first, pair, pairs)
     shares = excess.Shares(case.tx, case.rx)
-    over = -case.size.sum() // 7 * np.ones((pairs, case.rails), np.int64)
-    debt = np.zeros(case.tx.shape, np.int64)
-    return rows, shares, excess.near_lists(case.near), (over, debt), case.empty
+    return rows, shares, excess.near_lists(case.near), case.empty
 
 
 def split(case: Case) -> tuple[Any, ...]:
@@ -93,6 +93,10 @@ LOOPS: dict[str, tuple[Any, Callable[[Case], tuple[Any, ...]]]] = {
         by_size.earliest_at_both,
         earliest,
     ),
+    "largest in turn": (
+        by_size.largest_in_turn,
+        lambda case: (case.chunks, case.nodes, case.rails, case.empty),
+    ),
     "largest of each sender": (
         rounds.largest_of_each,
         lambda case: (case.src, case.size, case.nodes),
@@ -102,8 +106,12 @@ LOOPS: dict[str, tuple[Any, Callable[[Case], tuple[Any, ...]]]] = {
         lambda case: (case.src, case.rows, case.nodes, case.rails),
     ),
     "euler split": (colouring.euler_split, split),
-    "stay": (excess.stay_near, even),
+    "move excess": (excess._move_excess, even),
     "begin": (spilling.begin, begun),
+    "times": (
+        spilling.times,
+        lambda case: (case.units, Costs(case.tx, case.rx), case.rail),
+    ),
 }
 
 

@@ -285,7 +285,7 @@ def test_results_go_into_a_folder(
 
 
 def test_no_part_of_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="shard 0/0: expected a part from 0"):
+    with pytest.raises(InputError, match="shard 0/0: expected I/N, I from 0 to N - 1"):
         client.run(spec.parse({"grid": GRID}), tmp_path, shard=(0, 0))
 
 
