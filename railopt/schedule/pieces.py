@@ -210,6 +210,14 @@ def _take(rows: Array, first: int, g: int, want: int, rail: int, rails: TileRail
 
 
 @part
+def _tail(number: Array, stages: Array, first: int, last: int) -> int:
+    """The first of a tile's transfers that is in the last stage of all."""
+    while last > first and number[stages[last - 1]] == number[-1]:
+        last -= 1
+    return last
+
+
+@part
 def _keep(rows: Array, first: int, rest: Array, late: Array, share: Array) -> None:
     """Keep up to `late` of the `share` of each rail for its target: the ends of flows, its own
     before those of other GPUs.  `late` becomes what is kept, `rest` [m, m] what is not.
@@ -382,9 +390,7 @@ def cut(
             if first == last or not (node < 0 or node in (i, j)):
                 continue
             rows, even = bytes_[i * m : (i + 1) * m], _even(rates, i, j)
-            tail = last  # the first of its transfers in the last stage of all
-            while keeps and tail > first and number[stages[tail - 1]] == number[-1]:
-                tail -= 1
+            tail = _tail(number, stages, first, last) if keeps else last
             for sending in range(2):  # first add up what each rail carries in all
                 if sending and tail < last:
                     late[:] = rails.share - late

@@ -14,7 +14,7 @@ import pytest
 
 from railopt import Chunks, Fabric, solve
 from railopt.checker import SUMS, Meter, Rejected, Sums, check_certificate, held
-from railopt.checker import whole as prove_whole
+from railopt.checker import prove_whole_chunks
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import certify
 from railopt.policies import plan
@@ -98,7 +98,7 @@ def test_no_prices_show_more_than_the_optimum() -> None:
             send, recv = rng.integers(0, most + 1, (2, *fabric.tx.shape)).tolist()
             witness = {"kind": "whole", "send": send, "recv": recv}
             with pytest.raises(Rejected):
-                prove_whole(*rates, columns(chunks), above, witness, Meter(10**7))
+                prove_whole_chunks(*rates, columns(chunks), above, witness, Meter(10**7))
 
 
 def certificate(
