@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from railopt import Chunks, Fabric, solve
-from railopt.checker import SUMS, Meter, Rejected, Sums, check_certificate, held
-from railopt.checker import prove_whole_chunks
+from railopt.checker import SUMS, Meter, Rejected, Sums, check_certificate, held, prove_whole_chunks
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import certify
 from railopt.policies import plan
