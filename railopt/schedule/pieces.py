@@ -330,7 +330,7 @@ def _send(
 
 @part
 def _room(
-    start: Array, stages: Array, sent: Array, size: tuple[int, int], cap: int, node: int
+    start: Array, stages: Array, sent: Array, size: tuple[int, int], cap: int, ends: Array
 ) -> int:
     """At least as many pieces as there are: a tile has at most m * m + rails runs, each cut once
     more where a stage ends and once for every `cap` bytes; `size`: (m, rails).
@@ -340,7 +340,7 @@ def _room(
     for i in range(n):
         for j in range(n):
             first, last = start[i * n + j], start[i * n + j + 1]
-            if first < last and (node < 0 or node in (i, j)):
+            if first < last and (ends[0, i] or ends[1, j]):
                 pieces += m * m + m + rails * (2 + last - first)
                 for e in range(first, last):
                     pieces += sent[stages[e], i] // cap
@@ -361,22 +361,23 @@ def cut(
     by_target: bool,
     at_once: bool,
     cap: int,
-    node: int,
+    ends: Array,
 ) -> tuple[Array, Array, Array]:
-    """All pieces of a schedule, none larger than `cap` bytes; with `node` >= 0 only those that this
-    server sends or receives: int32 [3, pieces] stage, source and target, int16 [pieces] rail, int64
-    [2, pieces] offset and size.  Three arrays, since to hand over one takes as long as 50 pieces.
+    """The pieces of a schedule that some servers send or receive, none larger than `cap` bytes:
+    int32 [3, pieces] stage, source and target, int16 [pieces] rail, int64 [2, pieces] offset and
+    size.  Three arrays, since to hand over one takes as long as 50 pieces.
 
     bytes_       int64 [GPUs, GPUs]
     rates        int64 [2, nodes, rails]: weights of sending and receiving, 0 on a dead NIC
     peer, sent   [stages, nodes]: see `Schedule`
     at_once      stages that fit side by side run at once, and bytes are kept for the last one; for
                  NICs that are all alike
+    ends         bool [2, nodes]: those whose pieces are asked for, as senders and as receivers
     """
     nodes, count = rates.shape[1], rates.shape[2]
     m = len(bytes_) // nodes
     start, stages = tile_stages(peer, sent)
-    room = _room(start, stages, sent, (m, count), cap, node)
+    room = _room(start, stages, sent, (m, count), cap, ends)
     ids, rail = np.empty((3, room), np.int32), np.empty(room, np.int16)
     span = np.empty((2, room), np.int64)
     out = Pieces(ids[0], rail, ids[1], ids[2], span[0], span[1])
@@ -387,7 +388,7 @@ def cut(
     for i in range(nodes):
         for j in range(nodes):
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
-            if first == last or not (node < 0 or node in (i, j)):
+            if first == last or not (ends[0, i] or ends[1, j]):
                 continue
             rows, even = bytes_[i * m : (i + 1) * m], _even(rates, i, j)
             tail = _tail(number, stages, first, last) if keeps else last

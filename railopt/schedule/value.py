@@ -181,19 +181,19 @@ class Schedule(Digested):
             )
         if node is not None and not 0 <= node < self.fabric.nodes:
             raise InputError(f"server {node}: expected 0 to {self.fabric.nodes - 1}")
-        sent = self.sent
-        if sources != slice(None):
-            sent = np.zeros_like(self.sent)
-            sent[:, sources] = self.sent[:, sources]
+        ends = np.zeros((2, self.fabric.nodes), np.bool_)
+        ends[0, sources] = True
+        if node is not None:
+            ends[:] = np.arange(self.fabric.nodes) == node
         ids, rail, span = cut(
             self.traffic.bytes,
             pair_rates(self.fabric).weights,
             self.peer,
-            sent,
+            self.sent,
             KINDS[self.kind].by_target,
             KINDS[self.kind].tunable and self.fabric.is_uniform,
             cap,
-            -1 if node is None else node,
+            ends,
         )
         return Pieces(ids[0], rail, ids[1], ids[2], span[0], span[1])
 

@@ -123,8 +123,11 @@ def test_slower_links_cost_more() -> None:
 @pytest.mark.slow
 def test_pieces_of_some_servers_at_a_time_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = Fabric.uniform(5, 3)
-    for kind in KINDS:
-        made = synthesise(fabric, zipf(fabric, skew=0.7, seed=4), kind)
+    few = Traffic.from_matrix(np.random.default_rng(6).integers(0, 4, (15, 15)), fabric)
+    for made in [
+        *(synthesise(fabric, zipf(fabric, skew=0.7, seed=4), kind) for kind in KINDS),
+        synthesise(fabric, few, startup=0),  # what is left of stages runs at once
+    ]:
         whole, pieces = inside(made, LINK), made.pieces()
         monkeypatch.setattr("railopt.schedule.model.PIECES", 1)
         for together, apart in zip(whole, inside(made, LINK), strict=True):
