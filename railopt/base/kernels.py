@@ -31,10 +31,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from railopt.base.errors import InputError, say
 
 __all__ = [
     "PASSES_S",
+    "Search",
     "added_up",
     "below",
     "compile_mode",
@@ -69,6 +70,17 @@ _parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # compiled wi
 # numba's cache can be used, and whether one was said not to be compiled
 _totals: dict[str, Any] = {"interpreted": 0.0, "compiling": 0.0, "cache": True, "failed": False}
 _loading = threading.RLock()  # threads may call their first kernel at the same time
+
+
+class Search(NamedTuple):
+    """A kernel that looks on until it finds or an argument, `limit` by position, is used up; with
+    `few` for it the interpreter takes some tenths of a second.  `unfinished` tells of a result that
+    it was used up.
+    """
+
+    limit: int
+    few: int
+    unfinished: Callable[[Any], bool]
 
 
 @cache
@@ -111,6 +123,7 @@ def kernel(
     numpy: Any = None,
     element_s: float | None = None,
     writes: Callable[..., int] | None = None,
+    search: Search | None = None,
     **options: Any,
 ) -> Any:
     """Run `function` interpreted or compiled, whichever is cheaper.
@@ -118,6 +131,7 @@ def kernel(
     numpy       what Python runs instead while it interprets, if that is faster
     element_s   CPU seconds that the interpreter takes per element of the arguments' arrays
     writes      of the arguments: how many elements the result has, where that may be far more
+    search      how a search that an argument limits is tried while it is interpreted
     options     those of `numba.njit`
 
     Arguments are given by position.  `plain` of what is returned is the function itself, which
@@ -125,16 +139,17 @@ def kernel(
     """
     if function is None:
         return lambda given: kernel(
-            given, numpy=numpy, element_s=element_s, writes=writes, **options
+            given, numpy=numpy, element_s=element_s, writes=writes, search=search, **options
         )
     element_s = element_s or (NUMPY_S if numpy else ELEMENT_S)
     state = _Kernel(function, numpy or function, element_s, options, writes)
+    interpret = state.interpret if search is None else partial(state.interpret_search, search)
 
     @wraps(function)
     def call(*args: Any) -> Any:
         if state.compiled is not None:
             return state.compiled(*args)
-        return state.compile(args)(*args) if state.pays(args) else state.interpret(args)
+        return state.compile(args)(*args) if state.pays(args) else interpret(args)
 
     del call.__wrapped__
     call.plain, call.numpy = function, numpy or function  # type: ignore[attr-defined]
@@ -172,6 +187,14 @@ class _Kernel:
             took = time.process_time() - began
             self._spent_s += took
             _totals["interpreted"] += took
+
+    def interpret_search(self, search: Search, args: tuple[Any, ...]) -> Any:
+        """As plain Python if it ends early; a longer one is compiled, and begins anew."""
+        at, few = search.limit, search.few
+        if compile_mode() == "never" or args[at] <= few:
+            return self.interpret(args)
+        found = self.interpret((*args[:at], few, *args[at + 1 :]))
+        return self.compile(args)(*args) if search.unfinished(found) else found
 
     def pays(self, args: tuple[Any, ...]) -> bool:
         """Whether compiled code is worth its price now."""

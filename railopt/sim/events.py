@@ -405,7 +405,7 @@ def _note(now: int, step: int, curve: Steps) -> None:
     curve.used[0] = used
 
 
-@kernel
+@kernel(element_s=1e-5)
 def run(
     parts: Components, net: Net, work: Work, state: SimState, ports: Ports, limits: Limits
 ) -> int:
@@ -413,7 +413,8 @@ def run(
 
     OVER at the end; PAUSED after a slice of work, so that Python can act on Ctrl-C between two
     calls; FULL where the curve needs more room.  It returns no array: numba makes those by calling
-    Python, which an interrupt would break.
+    Python, which an interrupt would break.  numba takes 15 s over it, once per machine: each event
+    passes through all of the loop.
     """
     place = state.place
     while place[_COMPONENT] < parts.flow_first.size - 1:

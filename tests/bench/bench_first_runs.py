@@ -25,6 +25,8 @@ COMMANDS = {
     "plan": (2.5, "plan traffic.npz -o plan.npz --force"),
     "check": (2.5, "check plan.npz"),
     "simulate": (2.5, "simulate plan.npz"),
+    "plan of small chunks": (2.5, "plan traffic.npz --chunk 256KiB -o fine.npz --force"),
+    "simulate of small chunks": (2.5, "simulate fine.npz"),
     "schedule --compare": (2.5, "schedule traffic.npz --compare"),
     "split": (2.5, f"split {TRACE} --nodes 4 --rails 4 --spare 1"),
     "place": (4, f"place {TRACE} --nodes 4 --rails 4"),

@@ -17,7 +17,7 @@ import pytest
 
 from railopt.base import errors, kernels
 from railopt.base.errors import InputError, on_stderr
-from railopt.base.kernels import below, compile_mode, kernel, part, seeded, shuffle
+from railopt.base.kernels import Search, below, compile_mode, kernel, part, seeded, shuffle
 
 MODULE = """
 import sys
@@ -425,6 +425,30 @@ def test_a_kernel_that_writes_far_more_than_it_reads_is_compiled_at_once() -> No
     assert len(made(10)) == 10
     assert kernels.compiling_s() == compiled_s
     assert len(made(10**6)) == 10**6
+    assert kernels.compiling_s() > compiled_s
+
+
+def divisor(number: int, most: int) -> tuple[int, bool]:
+    """(the least divisor above 1 up to `most`, or 0; whether that settles it)."""
+    for k in range(2, most + 1):
+        if number % k == 0:
+            return k, True
+    return 0, most * most >= number
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("auto")
+def test_a_search_is_compiled_once_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = kernel(search=Search(1, 100, lambda result: not result[1]))(divisor)
+    prime, compiled_s = 1_000_003, kernels.compiling_s()
+    assert found(prime * 97, 2000) == (97, True)
+    assert found(prime, 90) == (0, False)
+    assert kernels.compiling_s() == compiled_s
+    monkeypatch.setattr(kernels, "compile_mode", lambda: "never")
+    assert found(prime, 2000) == (0, True)
+    assert kernels.compiling_s() == compiled_s
+    monkeypatch.setattr(kernels, "compile_mode", lambda: "auto")
+    assert found(prime * 101, 2000) == (101, True)
     assert kernels.compiling_s() > compiled_s
 
 

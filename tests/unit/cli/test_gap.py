@@ -17,6 +17,7 @@ import pytest
 from railopt import Fabric, Plan, check, plan, workloads
 from railopt.cli import progress
 from railopt.solver.coupled.race import Progress
+from tests.bench import trace
 
 Cli = Callable[..., Any]
 SMALL = ["--nodes", "3", "--rails", "4"]
@@ -196,6 +197,14 @@ def test_the_table_fits_100_columns_and_has_what_is_moved_only_if_asked(railopt_
     assert " optimal " in more.out
     rows = json.loads(railopt_cli(*line, "--limit", "0s", "--json").out)["rows"]
     assert not any("moved" in row for row in rows)
+
+
+def test_gap_passes_through_few_modules(tmp_path: Path) -> None:
+    traffic = str(tmp_path / "traffic.npz")
+    assert trace.run(["convert", "moe:skew=0.8", traffic, *SMALL]) == 0
+    asked = ["gap", traffic, *SMALL, "--limit", "2s"]
+    assert trace.run(asked) == 0
+    assert len(trace.traced(asked).calls) <= 30
 
 
 def test_solve(tmp_path: Path, railopt_cli: Cli) -> None:
