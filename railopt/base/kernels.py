@@ -43,7 +43,7 @@ from railopt.base.errors import InputError, say
 
 __all__ = [
     "PASSES_S",
-    "Search",
+    "SearchLimit",
     "added_up",
     "below",
     "compile_mode",
@@ -72,7 +72,7 @@ _totals: dict[str, Any] = {"interpreted": 0.0, "compiling": 0.0, "cache": True, 
 _loading = threading.RLock()  # threads may call their first kernel at the same time
 
 
-class Search(NamedTuple):
+class SearchLimit(NamedTuple):
     """A kernel that looks on until it finds or an argument, `limit` by position, is used up; with
     `few` for it the interpreter takes some tenths of a second.  `unfinished` tells of a result that
     it was used up.
@@ -123,7 +123,7 @@ def kernel(
     numpy: Any = None,
     element_s: float | None = None,
     writes: Callable[..., int] | None = None,
-    search: Search | None = None,
+    search: SearchLimit | None = None,
     **options: Any,
 ) -> Any:
     """Run `function` interpreted or compiled, whichever is cheaper.
@@ -188,7 +188,7 @@ class _Kernel:
             self._spent_s += took
             _totals["interpreted"] += took
 
-    def interpret_search(self, search: Search, args: tuple[Any, ...]) -> Any:
+    def interpret_search(self, search: SearchLimit, args: tuple[Any, ...]) -> Any:
         """As plain Python if it ends early; a longer one is compiled, and begins anew."""
         at, few = search.limit, search.few
         if compile_mode() == "never" or args[at] <= few:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import Search, kernel, part
+from railopt.base.kernels import SearchLimit, kernel, part
 
 FOUND, REFUTED, GAVE_UP = 1, 0, -1
 NEVER = np.int64(1) << np.int64(62)  # more than any load wastes
@@ -234,7 +234,7 @@ def descend(loads: CoverLoads, masks: Masks, stack: Stack, level: int, load: int
     stack.usable[level, load >> 6] ^= np.uint64(1) << np.uint64(load & 63)
 
 
-@kernel(search=Search(2, 100_000, lambda found: found[0] == GAVE_UP))
+@kernel(search=SearchLimit(2, 100_000, lambda found: found[0] == GAVE_UP))
 def search(loads: CoverLoads, budget: int, max_steps: int, chosen: Array) -> tuple[int, int]:
     """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1
     for an idle rail.

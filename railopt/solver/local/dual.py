@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
-from railopt.base.kernels import Search, kernel
+from railopt.base.kernels import SearchLimit, kernel
 
 PRICING_NODES = 4_000_000  # of the knapsack's search
 NODES_A_SECOND = 20_000_000
@@ -27,7 +27,7 @@ def smallest_from(sizes: Array) -> Array:
     return least
 
 
-@kernel(search=Search(5, 100_000, lambda found: not found[1]))
+@kernel(search=SearchLimit(5, 100_000, lambda found: not found[1]))
 def heaviest_load(
     sizes: Array,
     counts: Array,

@@ -17,7 +17,7 @@ import pytest
 
 from railopt.base import errors, kernels
 from railopt.base.errors import InputError, on_stderr
-from railopt.base.kernels import Search, below, compile_mode, kernel, part, seeded, shuffle
+from railopt.base.kernels import SearchLimit, below, compile_mode, kernel, part, seeded, shuffle
 
 MODULE = """
 import sys
@@ -439,7 +439,7 @@ def divisor(number: int, most: int) -> tuple[int, bool]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("auto")
 def test_a_search_is_compiled_once_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = kernel(search=Search(1, 100, lambda result: not result[1]))(divisor)
+    found = kernel(search=SearchLimit(1, 100, lambda result: not result[1]))(divisor)
     prime, compiled_s = 1_000_003, kernels.compiling_s()
     assert found(prime * 97, 2000) == (97, True)
     assert found(prime, 90) == (0, False)
