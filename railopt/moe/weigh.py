@@ -486,7 +486,7 @@ def _weighed(
         weighing.slots,
         asked.each_alone,
         weighing.sized.name,
-        _weakness(exchange, found_ps, farthest),
+        weakness(exchange, found_ps, farthest),
         bounds.witness,
     )
 
@@ -601,7 +601,7 @@ class Farthest(NamedTuple):
         return {name: steps[name] - steps[before] for before, name in pairwise(steps)}
 
 
-def _weakness(bound: int, found: int, farthest: Farthest) -> str:
+def weakness(bound: int, found: int, farthest: Farthest) -> str:
     """What `Weighed.weakness` says, measured where the bound and what was found are farthest
     apart.
     """

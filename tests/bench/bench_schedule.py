@@ -125,3 +125,7 @@ def rows() -> Iterator[Row]:
         "x",
         at_most=1.10,
     )
+    fabric, traffic = demand(16)
+    slow = fabric.degraded({(3, 5): "1/2"})
+    took = in_turns([partial(synthesise, slow, traffic), partial(synthesise, fabric, traffic)], 50)
+    yield Row("compact 16x8, a slow NIC: synthesis over the healthy one", ratio(*took.T), "x", 3)

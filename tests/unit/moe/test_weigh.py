@@ -27,9 +27,9 @@ from railopt.moe.weigh import (
     Weighed,
     WeighQuestion,
     Worth,
-    _weakness,
     in_domains,
     near_first,
+    weakness,
     weigh,
 )
 
@@ -188,8 +188,8 @@ def test_a_weak_bound_names_the_freedom_that_makes_it(seed: int) -> None:
         assert sum(parts.values()) == far.distance()
         assert min(parts.values()) >= -far.distance() / 10**5  # prices are rounded
         assert max(parts, key=parts.__getitem__).startswith(said)
-        assert "50% below the best found; in layer 1 of step 3, where" in _weakness(5, 10, far)
-        assert _weakness(10, 11, far) == ""
+        assert "50% below the best found; in layer 1 of step 3, where" in weakness(5, 10, far)
+        assert weakness(10, 11, far) == ""
 
 
 def test_rows_come_back_from_json_and_say_why_they_are_left_out() -> None:

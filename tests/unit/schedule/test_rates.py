@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from fractions import Fraction
-from subprocess import check_output
 
 import numpy as np
 import pytest
@@ -99,27 +96,6 @@ def test_compact_beside_a_slow_nic_stays_near_the_bound(share: str, within: str)
     took = simulate(phases(made)).completion
     assert sum(stage_seconds(made)) <= Fraction(within) * made.bound.value
     assert took <= Fraction(within) * made.bound.value
-
-
-TIMED = """
-import numpy as np
-from railopt import Fabric, Traffic
-from railopt.schedule.report import cost
-
-healthy = Fabric.uniform(16, 8)
-matrix = np.random.default_rng(5).integers(0, 10**7, (128, 128))
-for fabric in (healthy, healthy.degraded({(3, 5): "1/2"})):
-    print(cost(fabric, Traffic.from_matrix(matrix, fabric)).synthesis_us)
-"""
-
-
-@pytest.mark.slow
-def test_synthesis_beside_a_slow_nic_takes_three_times_the_healthy_one_at_most() -> None:
-    for mode in ("always", "auto"):  # the first fills numba's cache
-        run = [sys.executable, "-c", TIMED]
-        said = check_output(run, env={**os.environ, "RAILOPT_COMPILE": mode}, text=True)
-        healthy, slow = map(float, said.split())
-        assert slow <= 3 * healthy
 
 
 def test_a_rail_that_is_dead_at_the_other_end_is_no_help() -> None:
