@@ -19,7 +19,7 @@ from railopt.checker import check_certificate
 from railopt.policies import plan
 from railopt.solver.coupled.solve import solve
 
-INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "400"))
+INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "300"))
 MOST = 40_000  # assignments that brute force looks at
 
 

@@ -20,7 +20,7 @@ from railopt.model.plan import rail_costs
 from tests.moved import least_moved
 from tests.property.test_coupled_brute_force import changed
 
-INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "1000"))
+INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "300"))
 MOST = 20_000  # assignments that brute force looks at
 
 

@@ -18,7 +18,7 @@ from railopt.solver.fluid import Fluid, least_time, solve_fluid
 
 EVEN = np.full((4, 4), 24_000)
 SPEEDS = ["0", "0.5", "0.25", "1/3", "0.9"]
-INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "400")) // 2
+INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "300")) // 2
 
 
 def test_healthy_rails_split_evenly() -> None:
