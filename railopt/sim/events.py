@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel, part
+from railopt.base.kernels import PASSES_S, kernel, part
 from railopt.sim.fill import Net, Ports, enter, fill, leave, push, sink
 
 NEVER = 2**62
@@ -405,7 +405,7 @@ def _note(now: int, step: int, curve: Steps) -> None:
     curve.used[0] = used
 
 
-@kernel(element_s=1e-5)
+@kernel(element_s=PASSES_S)
 def run(
     parts: Components, net: Net, work: Work, state: SimState, ports: Ports, limits: Limits
 ) -> int:

@@ -27,7 +27,7 @@ def smallest_from(sizes: Array) -> Array:
     return least
 
 
-@kernel(search=SearchLimit(5, 100_000, lambda found: not found[1]))
+@kernel(search=SearchLimit(5, 10_000, lambda found: not found[1]))
 def heaviest_load(
     sizes: Array,
     counts: Array,

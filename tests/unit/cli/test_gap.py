@@ -202,9 +202,9 @@ def test_the_table_fits_100_columns_and_has_what_is_moved_only_if_asked(railopt_
 def test_gap_passes_through_few_modules(tmp_path: Path) -> None:
     traffic = str(tmp_path / "traffic.npz")
     assert trace.run(["convert", "moe:skew=0.8", traffic, *SMALL]) == 0
-    asked = ["gap", traffic, *SMALL, "--limit", "2s"]
+    asked = ["gap", traffic, *SMALL, "--limit", "60s"]
     assert trace.run(asked) == 0
-    assert len(trace.traced(asked).calls) <= 30
+    assert len(trace.traced(asked).calls) <= 32
 
 
 def test_solve(tmp_path: Path, railopt_cli: Cli) -> None:
