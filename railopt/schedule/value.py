@@ -181,6 +181,8 @@ class Schedule(Digested):
             )
         if node is not None and not 0 <= node < self.fabric.nodes:
             raise InputError(f"server {node}: expected 0 to {self.fabric.nodes - 1}")
+        if node is not None and sources != slice(None):
+            raise InputError("pieces of a node or of sources: give one of them")
         ends = np.zeros((2, self.fabric.nodes), np.bool_)
         ends[0, sources] = True
         if node is not None:

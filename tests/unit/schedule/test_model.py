@@ -133,6 +133,8 @@ def test_pieces_of_some_servers_at_a_time_cost_the_same(monkeypatch: pytest.Monk
         for together, apart in zip(whole, inside(made, LINK), strict=True):
             assert np.array_equal(together, apart)
         parts = [made.pieces(sources=slice(i, i + 2)) for i in range(0, 5, 2)]
+        with pytest.raises(InputError, match="give one of them"):
+            made.pieces(node=0, sources=slice(0, 2))
         for number, column in enumerate(pieces):
             assert np.array_equal(column, np.concatenate([part[number] for part in parts]))
         monkeypatch.undo()
