@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.errors import FormatError, InputError, about, printable
+from railopt.base.errors import FormatError, InputError, printable
 
 MAX_MEMBERS = 64
 MAX_UNPACKED = 1 << 28
@@ -186,8 +186,10 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Archive]:
     """
     name = printable(path)
     try:
-        with about(f"{name}: "), open(path, "rb") as file:
+        with open(path, "rb") as file:
             yield Archive(file)
+    except InputError as error:
+        raise type(error)(f"{name}: {error}") from error
     except FileNotFoundError:
         raise InputError(f"{name}: no such file") from None
     except IsADirectoryError:

@@ -34,7 +34,6 @@ from railopt.base.kernels import added_up, kernel
 from railopt.base.units import exact
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.model.plan import SIDES
 from railopt.model.traffic import Traffic
 
 Witness = dict[str, Any]
@@ -261,8 +260,9 @@ def by_load(fabric: Fabric, chunks: Chunks) -> list[tuple[float, float, str, int
     side, node, bytes), the most loaded first; the seconds are rounded.
     """
     found = list[tuple[float, float, str, int, int]]()
-    for side, ends in zip(SIDES, (chunks.src, chunks.dst), strict=True):
-        loads, rates = added_up(ends, chunks.size, fabric.nodes), fabric.rates(side)
+    sends, receives = ("send", chunks.src, fabric.tx), ("recv", chunks.dst, fabric.rx)
+    for side, ends, rates in (sends, receives):
+        loads = added_up(ends, chunks.size, fabric.nodes)
         live = np.count_nonzero(rates, axis=1)
         if loads[live == 0].any():
             raise Infeasible(ALL_DEAD)

@@ -101,6 +101,7 @@ class Chunks(Digested):
                 "least 0; "
                 f"found size {self.size.min()}, offset {self.offset.min()}, flow {self.flow.min()}"
             )
+        check_total(self.size)
         if int(self.offset.max()) + self.largest > INT64_MAX:
             raise InputError(f"an offset of {self.offset.max()} bytes: beyond int64")
         if np.any(self.src == self.dst):
@@ -120,7 +121,6 @@ class Chunks(Digested):
                     f"{total(self.size)} bytes, each moved up to {most} times: beyond int64; count "
                     f"in a larger unit than bytes"
                 )
-        check_total(self.size)
 
     def __len__(self) -> int:
         return len(self.size)

@@ -109,7 +109,7 @@ def units_and_costs(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[SpillU
     needed = needed_by(fabric, chunks)
     for column in (size, needed):
         column.flags.writeable = False  # as a chunk's own are: kernels are compiled for one type
-    grade, near = np.empty((len(chunks), fabric.rails), np.int16), fabric.node.near
+    grade, near = np.empty((len(rail), fabric.rails), np.int16), fabric.node.near
     units = SpillUnits(chunks.src, chunks.dst, size, grade)
     inside = UnitPlaces(needed, chunks.src_gpu % fabric.gpus, near, hosts_of(near))
     begin(units, prices, inside, rail)
@@ -182,8 +182,8 @@ def _gone_home(units: SpillUnits, prices: Costs, start: Rails) -> PlacedUnits:
 
 def _least_time(units: SpillUnits, prices: Costs) -> int:
     """About what no plan is faster than."""
-    ends = units.src, units.dst
-    sent, received = (added_up(end, units.size, len(prices.tx)) for end in ends)
+    sent = added_up(units.src, units.size, len(prices.tx))
+    received = added_up(units.dst, units.size, len(prices.tx))
     return int(least_time(sent, received, prices))
 
 

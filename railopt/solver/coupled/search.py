@@ -90,9 +90,10 @@ class Cells:
         return self._loads(rail, self.fabric.rails)
 
     def _loads(self, rail: Rails, rails: int) -> Ints:
-        count = self.fabric.nodes * rails
-        sides = (added_up(nodes * rails + rail, self.chunks.size, count) for nodes in self.end)
-        return np.stack([*sides]).reshape(2, -1, rails)
+        src, dst = self.end * rails + rail
+        size, count = self.chunks.size, self.fabric.nodes * rails
+        loads = added_up(src, size, count), added_up(dst, size, count)
+        return np.stack(loads).reshape(2, -1, rails)
 
     def value(self, load: Ints) -> Fraction:
         """Seconds until the last cell is done, exact: floats only choose what is compared."""
