@@ -7,8 +7,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Int32s, ranks
+from railopt.base.arrays import Int32s
 from railopt.base.errors import InputError
+from railopt.base.kernels import kernel
 from railopt.moe.placement.packing import check, loads_of, packed
 from railopt.moe.placement.repair import FEW, FewMoves, repaired_map
 
@@ -57,12 +58,18 @@ def rebalance(
     return phy2log, log2phy, logcnt
 
 
+@kernel
 def _inverse(phy2log: Int32s, experts: int) -> tuple[Int32s, Int32s]:
     """log2phy and logcnt."""
     layers, replicas = phy2log.shape
-    copy_of = (phy2log + experts * np.arange(layers)[:, None]).ravel()
-    place, logcnt = ranks(copy_of, layers * experts)
-    log2phy = np.full((layers * experts, int(logcnt.max())), -1, np.int32)
-    log2phy[copy_of, place] = np.tile(np.arange(replicas), layers)
-    shape = (layers, experts)
-    return log2phy.reshape(*shape, -1), logcnt.reshape(shape).astype(np.int32)
+    logcnt = np.zeros((layers, experts), np.int32)
+    for layer in range(layers):
+        for slot in range(replicas):
+            logcnt[layer, phy2log[layer, slot]] += 1
+    log2phy, copy = np.full((layers, experts, logcnt.max()), -1, np.int32), np.zeros_like(logcnt)
+    for layer in range(layers):
+        for slot in range(replicas):
+            expert = phy2log[layer, slot]
+            log2phy[layer, expert, copy[layer, expert]] = slot
+            copy[layer, expert] += 1
+    return log2phy, logcnt
