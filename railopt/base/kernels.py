@@ -147,9 +147,15 @@ def kernel(
 
     @wraps(function)
     def call(*args: Any) -> Any:
-        if state.compiled is not None:
-            return state.compiled(*args)
-        return state.compile(args)(*args) if state.pays(args) else interpret(args)
+        compiled = state.compiled
+        if compiled is None:
+            if not state.pays(args):
+                return interpret(args)
+            compiled = state.compile(args)
+        try:
+            return compiled(*args)
+        except Exception as error:
+            return state.again(args, error)
 
     del call.__wrapped__
     call.plain, call.numpy = function, numpy or function  # type: ignore[attr-defined]
@@ -228,23 +234,18 @@ class _Kernel:
             jitted.compile(tuple(map(numba.typeof, args)))
         except Exception as error:
             return self._mended(args, error)
-        return self._guarded(jitted)
+        return jitted
 
-    def _guarded(self, jitted: Any) -> Callable[..., Any]:
-        """Compiled code; if compiling it for arguments of another type fails, `_mended`."""
-
-        def call(*args: Any) -> Any:
-            try:
-                return jitted(*args)
-            except Exception as error:
-                if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
-                    raise KeyboardInterrupt from None  # it came while numba made the result
-                if not _failed_to_compile(jitted, args, error):
-                    raise
-                self.compiled = _in_a_thread(self._mended, args, error)
-                return self.compiled(*args)
-
-        return call
+    def again(self, args: tuple[Any, ...], error: Exception) -> Any:
+        """After an `error` of compiled code: another try, `_mended`, if compiling it for arguments
+        of another type failed.
+        """
+        if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None  # it came while numba made the result
+        if self.compiled == self._plain or not _failed_to_compile(self.compiled, args, error):
+            raise error
+        self.compiled = _in_a_thread(self._mended, args, error)
+        return self.compiled(*args)
 
     def _with_cache(self) -> Any:
         """numba's function, with a cache where a folder for it can be written."""
@@ -296,7 +297,7 @@ class _Kernel:
             else:
                 if not cache_too:
                     give_up_cache(error)
-                return self._guarded(jitted)
+                return jitted
         reason = [*str(error).strip().splitlines(), type(error).__name__][0]
         if not _totals["failed"]:
             _totals["failed"] = True

@@ -79,7 +79,8 @@ def finishing_slots(
     n = len(left)
     largest = np.int64(0)
     for i in range(n):
-        largest = max(largest, most(left[i]))
+        for j in range(n):
+            largest = max(largest, left[i, j])
     slot, count = 0, 3 * n
     for share in PARTS:
         tried = int((largest - 1) // share + 1)
@@ -106,20 +107,18 @@ def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, gra
     soft    all that fit: both lines can afford to idle for the rest
     """
     n = len(left)
-    hard, half, soft = graphs[0], graphs[1], graphs[2]
     for i in range(n):
         slack = row_slack[i]
         for w in range(words(n)):
-            entries = left[i, w * BITS : (w + 1) * BITS]
-            slacks = column_slack[w * BITS : (w + 1) * BITS]
             a, b, c = np.int64(0), np.int64(0), np.int64(0)
-            for k in range(len(entries)):
-                entry = entries[k]
-                fits = np.int64(entry + min(slack, slacks[k]) >= length)
+            for k in range(min(BITS, n - w * BITS)):
+                j = np.uint64(w * BITS + k)  # unsigned: no index counts from the end
+                entry = left[i, j]
+                fits = np.int64(entry + min(slack, column_slack[j]) >= length)
                 a |= np.int64(entry >= length) << k
                 b |= (fits & np.int64(entry >= length // 2)) << k
                 c |= fits << k
-            hard[i, w], half[i, w], soft[i, w] = a, b, c
+            graphs[0, i, w], graphs[1, i, w], graphs[2, i, w] = a, b, c
 
 
 @part
@@ -292,6 +291,7 @@ def _match(search: StageSearch, stages: Stages, rounds: Int) -> tuple[Stages, In
     the rounds are over).
     """
     left, real, rows, columns, graphs, state, numbers = search
+    peer, sent, used = stages  # not by their names in loops: each use of a name counts references
     n = len(left)
     slot, time, spare, length, pause = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
     row_slack, column_slack, best = time - rows, time - columns, np.empty(n, np.int64)
@@ -301,10 +301,10 @@ def _match(search: StageSearch, stages: Stages, rounds: Int) -> tuple[Stages, In
         rounds -= 1
         if spare and pause == 0:
             pause = max(1, n // 8)
-            line, patient = max(most(rows), most(columns)), stages.used[0] < 3 * n
+            line, patient = max(most(rows), most(columns)), used[0] < 3 * n
             found, count = finishing_slots(left, line, time + spare, spare, patient, best)
             if found:
-                return stages, np.int64(found), np.int64(count)
+                return Stages(peer, sent, used), np.int64(found), np.int64(count)
         for i in range(n):
             row_slack[i], column_slack[i] = time - rows[i], time - columns[i]
         _graphs(left, row_slack, column_slack, length, graphs)
@@ -323,21 +323,21 @@ def _match(search: StageSearch, stages: Stages, rounds: Int) -> tuple[Stages, In
             longest = min(longest, left[i, j] + min(row_slack[i], column_slack[j]))
             largest = max(largest, int(left[i, j]))
         longest = min(longest, largest)
-        if stages.used[0] == len(stages.peer):
-            stages = doubled(stages)
-        s = stages.used[0]
+        if used[0] == len(peer):
+            peer, sent = doubled(peer, sent)
+        s = used[0]
         for i in range(n):
             j = state[MATE, i]
             units = min(longest, left[i, j])
             size = min(real[i, j], units * slot)
-            stages.sent[s, i], stages.peer[s, i] = size, j if units else -1
+            sent[s, i], peer[s, i] = size, j if units else -1
             left[i, j] -= units
             if slot > 1:
                 real[i, j] -= size
             rows[i] -= units
             columns[j] -= units
         time -= longest
-        stages.used[0] += 1
+        used[0] += 1
         pause = max(0, pause - 1)
     numbers[1], numbers[3], numbers[4] = time, length, pause
-    return stages, np.int64(0), np.int64(0)
+    return Stages(peer, sent, used), np.int64(0), np.int64(0)

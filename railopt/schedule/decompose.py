@@ -91,14 +91,14 @@ def no_stages(n: int) -> Stages:
 
 
 @part
-def doubled(stages: Stages) -> Stages:
+def doubled(peer: Array, sent: Array) -> tuple[Array, Array]:
     """The same with twice the room: a loop, which compiles 1.7 s faster than np.concatenate."""
-    room, n = stages.peer.shape
-    peer, sent = np.empty((2 * room, n), np.int32), np.empty((2 * room, n), np.int64)
+    room, n = peer.shape
+    peers, bytes_ = np.empty((2 * room, n), np.int32), np.empty((2 * room, n), np.int64)
     for s in range(room):
         for i in range(n):
-            peer[s, i], sent[s, i] = stages.peer[s, i], stages.sent[s, i]
-    return Stages(peer, sent, stages.used)
+            peers[s, i], bytes_[s, i] = peer[s, i], sent[s, i]
+    return peers, bytes_
 
 
 @part
@@ -122,20 +122,20 @@ def birkhoff(matrix: Array) -> tuple[Array, Array]:
         for j in range(n):
             if full[i, j]:
                 graph[i, j // BITS] |= np.int64(1) << (j % BITS)
-    state, stages = matching(n), no_stages(n)
+    state, (peer, sent, used) = matching(n), no_stages(n)
     release(state)
     while left > 0:
         extend(graph, state, np.bool_(True))
         length = left
         for i in range(n):
             length = min(length, full[i, state[MATE, i]])
-        if stages.used[0] == len(stages.peer):
-            stages = doubled(stages)
-        s, busy = stages.used[0], False
+        if used[0] == len(peer):
+            peer, sent = doubled(peer, sent)
+        s, busy = used[0], False
         for i in range(n):
             j = state[MATE, i]
             size = min(length, real[i, j])
-            stages.sent[s, i], stages.peer[s, i] = size, j if size else -1
+            sent[s, i], peer[s, i] = size, j if size else -1
             real[i, j] -= size
             busy |= size > 0
             full[i, j] -= length
@@ -143,8 +143,8 @@ def birkhoff(matrix: Array) -> tuple[Array, Array]:
                 graph[i, j // BITS] ^= np.int64(1) << (j % BITS)
                 unmatch(state, i)
         left -= length
-        stages.used[0] += busy
-    return tables(stages)
+        used[0] += busy
+    return tables(Stages(peer, sent, used))
 
 
 @kernel

@@ -39,13 +39,14 @@ def _add_part(stages: Stages, peer: Array, left: Array, s: int, size: int, whole
     """
     if size == 0:
         return whole
-    count, share = stages.used[0], size / whole
+    peers, bytes_, used = stages
+    count, share = used[0], size / whole
     for i in range(left.shape[1]):
         due = max(left[s, i] - (whole - size), np.int64(left[s, i] * share))
         due = min(due, left[s, i], size)
-        stages.peer[count, i], stages.sent[count, i] = peer[s, i] if due else -1, due
+        peers[count, i], bytes_[count, i] = peer[s, i] if due else -1, due
         left[s, i] -= due
-    stages.used[0] += 1
+    used[0] += 1
     return whole - size
 
 

@@ -35,6 +35,8 @@ from railopt.schedule.decompose import most
 # columns of a run: source GPU (local), target GPU (local), offset in the flow, bytes
 SOURCE, TARGET, OFFSET, BYTES = range(4)
 RUN = 4
+# rows of `TileRails.now`
+DUE, FILLED, PLACE, USED, NEXT, AT, HELD = range(7)
 
 
 class Pieces(NamedTuple):
@@ -57,46 +59,40 @@ class Pieces(NamedTuple):
 
 
 class TileRails(NamedTuple):
-    """What the rails of one tile send, in order, and how far each has come.
+    """What the rails of one tile send, in order, and how far each has come.  Few arrays: to hand
+    over one takes as long as a piece.
 
-    runs    int64 [rails, m * m + m + rails, RUN]: rail r sends `runs[r, :filled[r]]`
-    filled  int64 [rails]
-    at      int64 [m, 3], of each GPU: (next target, offset in that flow, bytes left to hand out)
-    share   int64 [rails]: bytes of the tile that the rail has sent at the end of this stage
-    before  int64 [rails]: the same at the end of the stage before
-    place   int64 [rails]: the run that the rail is in
-    used    int64 [rails]: bytes of that run that are sent
+    runs   int64 [rails, m * m + m + rails, RUN]: rail r sends `runs[r, :now[FILLED, r]]`
+    upto   int64 [transfers + 1, rails]: bytes of the tile that a rail has sent after a transfer
+    now    int64 [7, rails]: the bytes for which a rail has no run yet, its runs, the run that it
+           is in, and the bytes of that run that are sent; in column g of GPU g its next target,
+           the offset in that flow, and the bytes left to hand out
     """
 
     runs: Array
-    filled: Array
-    at: Array
-    share: Array
-    before: Array
-    place: Array
-    used: Array
+    upto: Array
+    now: Array
 
 
 @part
-def _rails(m: int, rails: int) -> TileRails:
-    """Room for a tile of m GPUs on so many rails."""
-    whole = np.zeros((5, rails), np.int64)
-    runs, at = np.empty((rails, m * m + m + rails, RUN), np.int64), np.empty((m, 3), np.int64)
-    return TileRails(runs, whole[0], at, whole[1], whole[2], whole[3], whole[4])
+def _rails(m: int, rails: int, transfers: int) -> TileRails:
+    """Room for tiles of m GPUs on so many rails."""
+    runs = np.empty((rails, m * m + m + rails, RUN), np.int64)
+    return TileRails(
+        runs, np.zeros((transfers + 1, rails), np.int64), np.empty((7, rails), np.int64)
+    )
 
 
 @kernel
-def deal(amount: int, turn: int, share: Array) -> None:
-    """Add `amount` to the shares [m] of the rails: equal but for the remainder, which starts at
-    rail turn % m.
+def deal(amount: int, turn: int, upto: Array, k: int) -> None:
+    """Row k + 1 of `upto` is row k and each rail's part of `amount`: equal but for the remainder,
+    which starts at rail turn % rails.
     """
-    m = len(share)
-    whole, rest, rail = amount // m, amount % m, turn % m
-    for k in range(m):
-        share[k] += whole
-    for _ in range(rest):
-        share[rail] += 1
-        rail = rail + 1 if rail + 1 < m else 0
+    m = upto.shape[1]
+    whole, rest, behind = amount // m, amount % m, m - turn % m
+    for rail in range(m):
+        at = rail + behind if rail + behind < m else rail + behind - m
+        upto[k + 1, rail] = upto[k, rail] + whole + (at < rest)
 
 
 @part
@@ -130,21 +126,21 @@ def _even(rates: Array, i: int, j: int) -> bool:
 
 
 @part
-def _weighed(amount: int, rates: Array, i: int, j: int, share: Array) -> None:
-    """Add `amount` to the shares of the rails, each by the slower of its two NICs; what rounding
-    leaves goes to the first that is alive.
+def _weighed(amount: int, rates: Array, i: int, j: int, upto: Array, k: int) -> None:
+    """As `deal`, but each rail by the slower of its two NICs; what rounding leaves goes to the
+    first that is alive.
     """
     whole, left, first = np.int64(0), amount, -1
-    for rail in range(len(share)):
+    for rail in range(upto.shape[1]):
         whole += min(rates[0, i, rail], rates[1, j, rail])
-    for rail in range(len(share)):
+    for rail in range(upto.shape[1]):
         weight = min(rates[0, i, rail], rates[1, j, rail])
         if weight and first < 0:
             first = rail
         given = amount // whole * weight + amount % whole * weight // whole
-        share[rail] += given
+        upto[k + 1, rail] = upto[k, rail] + given
         left -= given
-    share[first] += left
+    upto[k + 1, first] += left
 
 
 @kernel
@@ -156,11 +152,11 @@ def node_matrix(bytes_: Array, nodes: int) -> Array:
         for j in range(nodes):
             if j == i:
                 continue
+            sent = np.int64(0)
             for g in range(i * m, (i + 1) * m):
-                row, sent = bytes_[g, j * m : (j + 1) * m], np.int64(0)
-                for h in range(len(row)):
-                    sent += row[h]
-                matrix[i, j] += sent
+                for h in range(j * m, (j + 1) * m):
+                    sent += bytes_[g, np.uint64(h)]
+            matrix[i, j] = sent
     return matrix
 
 
@@ -192,11 +188,11 @@ def _take(rows: Array, first: int, g: int, want: int, rail: int, rails: TileRail
     """Append the next `want` bytes of GPU g to a rail's runs; the tile is [m] columns of `rows`
     from the `first` on.  No slices, here and below: each counts references, which takes longer.
     """
-    runs, k, m = rails.runs, rails.filled[rail], len(rows)
-    h, offset = rails.at[g, 0], rails.at[g, 1]
-    rails.at[g, 2] -= want
+    runs, now, m = rails.runs, rails.now, len(rows)
+    h, offset, k = now[NEXT, g], now[AT, g], now[FILLED, rail]
+    now[HELD, g] -= want
     while want > 0:
-        rest = rows[g, first + h] - offset
+        rest = rows[g, np.uint64(first + h)] - offset
         runs[rail, k, SOURCE], runs[rail, k, TARGET], runs[rail, k, OFFSET] = g, h, offset
         if rest <= want:
             runs[rail, k, BYTES] = rest
@@ -206,7 +202,7 @@ def _take(rows: Array, first: int, g: int, want: int, rail: int, rails: TileRail
         else:
             runs[rail, k, BYTES] = want
             k, offset, want = k + 1, offset + want, 0
-    rails.at[g, 0], rails.at[g, 1], rails.filled[rail] = h, offset, k
+    now[NEXT, g], now[AT, g], now[FILLED, rail] = h, offset, k
 
 
 @part
@@ -218,11 +214,11 @@ def _tail(number: Array, stages: Array, first: int, last: int) -> int:
 
 
 @part
-def _keep(rows: Array, first: int, rest: Array, late: Array, share: Array) -> None:
-    """Keep up to `late` of the `share` of each rail for its target: the ends of flows, its own
+def _keep(rows: Array, first: int, rest: Array, late: Array, now: Array) -> None:
+    """Keep up to `late` of what is due to each rail for its target: the ends of flows, its own
     before those of other GPUs.  `late` becomes what is kept, `rest` [m, m] what is not.
     """
-    m, count = len(rows), len(share)
+    m, count = len(rows), len(late)
     for g in range(m):
         for h in range(m):
             rest[g, h] = rows[g, first + h]
@@ -233,7 +229,7 @@ def _keep(rows: Array, first: int, rest: Array, late: Array, share: Array) -> No
             rest[(h + k) % m, h] -= kept
             due -= kept
         late[rail] -= due
-        share[rail] -= late[rail]
+        now[DUE, rail] -= late[rail]
 
 
 @part
@@ -241,7 +237,7 @@ def _add_kept(rows: Array, first: int, rest: Array, late: Array, rails: TileRail
     """Append what is kept to the runs of the rails."""
     m, count = len(rows), len(late)
     for rail in range(count):
-        h, due, at = rail * m // count, late[rail], rails.filled[rail]
+        h, due, at = rail * m // count, late[rail], rails.now[FILLED, rail]
         for k in range(m):
             g = (h + k) % m
             kept = min(due, rows[g, first + h] - rest[g, h])
@@ -249,41 +245,41 @@ def _add_kept(rows: Array, first: int, rest: Array, late: Array, rails: TileRail
                 rails.runs[rail, at, SOURCE], rails.runs[rail, at, TARGET] = g, h
                 rails.runs[rail, at, OFFSET], rails.runs[rail, at, BYTES] = rest[g, h], kept
                 at, due, rest[g, h] = at + 1, due - kept, rest[g, h] + kept
-        rails.filled[rail] = at
+        rails.now[FILLED, rail] = at
 
 
 @part
 def _load(rows: Array, j: int, by_target: bool, rails: TileRails) -> None:
-    """Give each rail of a tile its runs, in the order in which it sends them; nothing is sent yet,
-    and `share` is what it sends in all.
+    """Give each rail of a tile its runs, for all that is due to it, in the order in which it sends
+    them; nothing is sent yet.
 
     rows   int64 [m, GPUs]: what the server sends; the tile is columns j * m to (j + 1) * m
     """
-    m, count = len(rows), len(rails.share)
-    first, due = j * m, rails.share
+    now, m, count = rails.now, len(rows), rails.now.shape[1]
+    first = j * m
     for g in range(m):
         held = np.int64(0)
         for h in range(m):
-            held += rows[g, first + h]
-        rails.at[g, 0], rails.at[g, 1], rails.at[g, 2] = 0 if by_target else g, 0, held
+            held += rows[g, np.uint64(first + h)]  # unsigned: no index counts from the end
+        now[NEXT, g], now[AT, g], now[HELD, g] = 0 if by_target else g, 0, held
     for rail in range(count):
-        rails.filled[rail] = rails.before[rail] = rails.place[rail] = rails.used[rail] = 0
+        now[FILLED, rail] = now[PLACE, rail] = now[USED, rail] = 0
     for rail in range(count):
         g = rail * m // count
-        own = min(rails.at[g, 2], due[rail])
+        own = min(now[HELD, g], now[DUE, rail])
         _take(rows, first, g, own, rail, rails)
-        due[rail] -= own
+        now[DUE, rail] -= own
     giver = 0
     for rail in range(count):
-        while due[rail] > 0:
-            while rails.at[giver, 2] == 0:
+        while now[DUE, rail] > 0:
+            while now[HELD, giver] == 0:
                 giver += 1
-            given = min(due[rail], rails.at[giver, 2])
+            given = min(now[DUE, rail], now[HELD, giver])
             _take(rows, first, giver, given, rail, rails)
-            due[rail] -= given
+            now[DUE, rail] -= given
     if by_target:
         for rail in range(count):
-            _sort_by_target(rails.runs[rail], rails.filled[rail])
+            _sort_by_target(rails.runs[rail], now[FILLED, rail])
 
 
 @part
@@ -301,30 +297,33 @@ def _sort_by_target(runs: Array, count: int) -> None:
 
 @part
 def _send(
-    stage: int, origin: tuple[int, int], cap: int, rails: TileRails, out: Pieces, p: int
+    k: int,
+    stage: int,
+    origin: tuple[int, int],
+    cap: int,
+    rails: TileRails,
+    out: tuple[Array, Array, Array],
+    p: int,
 ) -> int:
-    """Each rail of a tile sends up to its `share`, in pieces of at most `cap` bytes that become
-    rows p, p + 1, ... of `out`; the next row.  `origin`: first GPUs of the two servers.
+    """The rails of a tile send transfer k in pieces of at most `cap` bytes that become columns p,
+    p + 1, ... of `out`; the next one.  `origin`: first GPUs of the two servers.
     """
-    for rail in range(len(rails.share)):
-        quota = rails.share[rail] - rails.before[rail]
-        rails.before[rail] = rails.share[rail]
-        runs, k, used = rails.runs, rails.place[rail], rails.used[rail]
+    (runs, upto, now), (ids, rail_of, span) = rails, out
+    for rail in range(upto.shape[1]):
+        quota, at, used = upto[k + 1, rail] - upto[k, rail], now[PLACE, rail], now[USED, rail]
         while quota > 0:
-            rest = runs[rail, k, BYTES] - used
-            out.stage[p], out.rail[p] = stage, rail
-            out.source[p] = origin[0] + runs[rail, k, SOURCE]
-            out.target[p] = origin[1] + runs[rail, k, TARGET]
-            out.offset[p] = runs[rail, k, OFFSET] + used
-            if rest <= min(quota, cap):
-                out.size[p] = rest
-                k, used, quota = k + 1, np.int64(0), quota - rest
-            else:
-                size = min(quota, cap)
-                out.size[p] = size
-                used, quota = used + size, quota - size
-            p += 1
-        rails.place[rail], rails.used[rail] = k, used
+            run, to = np.uint64(at), np.uint64(p)  # unsigned: they do not count from the end
+            rest = runs[rail, run, BYTES] - used
+            ids[0, to], rail_of[to] = stage, rail
+            ids[1, to] = origin[0] + runs[rail, run, SOURCE]
+            ids[2, to] = origin[1] + runs[rail, run, TARGET]
+            span[0, to] = runs[rail, run, OFFSET] + used
+            size = min(rest, quota, cap)
+            span[1, to] = size
+            used, quota, p = used + size, quota - size, p + 1
+            if size == rest:
+                at, used = at + 1, np.int64(0)
+        now[PLACE, rail], now[USED, rail] = at, used
     return p
 
 
@@ -380,8 +379,8 @@ def cut(
     room = _room(start, stages, sent, (m, count), cap, ends)
     ids, rail = np.empty((3, room), np.int32), np.empty(room, np.int16)
     span = np.empty((2, room), np.int64)
-    out = Pieces(ids[0], rail, ids[1], ids[2], span[0], span[1])
-    rails, p = _rails(m, count), np.int64(0)
+    rails, p, out = _rails(m, count, most(np.diff(start))), np.int64(0), (ids, rail, span)
+    upto, due = rails.upto, rails.now[DUE]
     rest, late = np.empty((m, m), np.int64), np.empty(count, np.int64)
     turn, number = _turns(sent, count, at_once)
     keeps = at_once and m > 1 and len(number) > 0 and number[-1] > 0
@@ -390,26 +389,24 @@ def cut(
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
             if first == last or not (ends[0, i] or ends[1, j]):
                 continue
-            rows, even = bytes_[i * m : (i + 1) * m], _even(rates, i, j)
+            rows, even, done = bytes_[i * m : (i + 1) * m], _even(rates, i, j), i + j
+            for e in range(first, last):
+                s = stages[e]
+                if even:
+                    deal(sent[s, i], done if turn[s] < 0 else turn[s], upto, e - first)
+                    done += sent[s, i]
+                else:
+                    _weighed(sent[s, i], rates, i, j, upto, e - first)
+            due[:] = upto[last - first]
             tail = _tail(number, stages, first, last) if keeps else last
-            for sending in range(2):  # first add up what each rail carries in all
-                if sending and tail < last:
-                    late[:] = rails.share - late
-                    _keep(rows, j * m, rest, late, rails.share)
-                    _load(rest, 0, by_target, rails)
-                    _add_kept(rows, j * m, rest, late, rails)
-                elif sending:
-                    _load(rows, j, by_target, rails)
-                rails.share[:], done = 0, i + j
-                for e in range(first, last):
-                    s = stages[e]
-                    if e == tail and not sending:
-                        late[:] = rails.share
-                    if not even:
-                        _weighed(sent[s, i], rates, i, j, rails.share)
-                    else:
-                        deal(sent[s, i], done if turn[s] < 0 else turn[s], rails.share)
-                        done += sent[s, i]
-                    if sending:
-                        p = _send(number[s], (i * m, j * m), cap, rails, out, p)
+            if tail < last:
+                late[:] = due - upto[tail - first]
+                _keep(rows, j * m, rest, late, rails.now)
+                _load(rest, 0, by_target, rails)
+                _add_kept(rows, j * m, rest, late, rails)
+            else:
+                _load(rows, j, by_target, rails)
+            for e in range(first, last):
+                origin = i * m, j * m
+                p = _send(e - first, number[stages[e]], origin, cap, rails, out, p)
     return ids[:, :p], rail[:p], span[:, :p]

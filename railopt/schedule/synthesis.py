@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -108,6 +109,7 @@ def _chosen(
     return chosen, order, tapers
 
 
+@lru_cache(maxsize=16)
 def _ends(startup: str | int | None, fabric: Fabric) -> tuple[int, int, int]:
     """How `taper` makes short stages: (least, group, step).
 

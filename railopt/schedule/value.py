@@ -184,9 +184,10 @@ class Schedule(Digested):
         if node is not None and sources != slice(None):
             raise InputError("pieces of a node or of sources: give one of them")
         ends = np.zeros((2, self.fabric.nodes), np.bool_)
-        ends[0, sources] = True
-        if node is not None:
-            ends[:] = np.arange(self.fabric.nodes) == node
+        if node is None:
+            ends[0, sources] = True
+        else:
+            ends[:, node] = True
         ids, rail, span = cut(
             self.traffic.bytes,
             pair_rates(self.fabric).weights,

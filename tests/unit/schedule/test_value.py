@@ -106,15 +106,13 @@ def test_a_node_can_cut_its_own_pieces(compact: Schedule) -> None:
 
 def test_what_is_dealt_in_turn_adds_up() -> None:
     for amount in range(40):
-        share = np.zeros(5, np.int64)
-        deal(amount, 3, share)
-        before = share.copy()
-        deal(1, 3 + amount, share)
-        whole = np.zeros(5, np.int64)
-        deal(amount + 1, 3, whole)
-        assert np.array_equal(share, whole)
-        assert share.sum() == before.sum() + 1 == amount + 1
-        assert share.max() - share.min() <= 1
+        upto, whole = np.zeros((3, 5), np.int64), np.zeros((2, 5), np.int64)
+        deal(amount, 3, upto, 0)
+        deal(1, 3 + amount, upto, 1)
+        deal(amount + 1, 3, whole, 0)
+        assert np.array_equal(upto[2], whole[1])
+        assert upto[2].sum() == upto[1].sum() + 1 == amount + 1
+        assert upto[2].max() - upto[2].min() <= 1
 
 
 def test_an_own_rail_needs_no_balance() -> None:
