@@ -17,8 +17,9 @@ one flat int64 array `times`, picoseconds:
     copied   [1]            copies beyond the homes that have to be sent (a number, not a time)
     reached  [E]            nodes that fetch each expert (a number)
 
-numba counts references to the arrays of every record that a part is handed: a toggle, which does
-little, takes 0.24 us.
+numba counts references to the arrays that a part is handed, which can take longer than what the
+part does, but drops a count that begins and ends there.  So parts take a table and where in it to
+look, not a slice, and use all that they are handed up to their last line, or one array alone.
 """
 
 from __future__ import annotations
@@ -67,42 +68,43 @@ class LayerState(NamedTuple):
 
 
 @part(error_model="numpy")
-def toggle(device: int, expert: int, layer: LayerTables, holds: Bools, times: Ints) -> None:
+def toggle(device: int, expert: int, state: LayerState) -> None:
     """Add the copy of an expert to a GPU, or take it away; never the home's."""
-    rates, scalars, tokens, home, have = layer
+    scalars = state.layer.scalars
     nodes, gpus = scalars[NODES], scalars[GPUS]
-    devices, node, owner = nodes * gpus, device // gpus, home[expert]
+    devices, node, owner = nodes * gpus, device // gpus, state.layer.home[expert]
     owner_node = owner // gpus
-    sign = -1 if holds[expert, device] else 1
+    sign = -1 if state.holds[expert, device] else 1
     mate = -1  # the first other GPU of the node that holds the expert
     fetcher: Any = np.int64(-1)  # the first other one whose copy has to be sent
     rest = 0  # tokens of the node's other GPUs that do not hold it
     near = node == owner_node  # whether the node need not fetch it from another one
     for d in range(node * gpus, (node + 1) * gpus):
-        near |= have[expert, d]
+        near |= state.layer.have[expert, d]
         if d == device:
             continue
-        if not holds[expert, d]:
-            rest += tokens[expert, d]
+        if not state.holds[expert, d]:
+            rest += state.layer.tokens[expert, d]
             continue
         mate = d if mate < 0 else mate
-        if fetcher < 0 and d != owner and not have[expert, d]:
+        if fetcher < 0 and d != owner and not state.layer.have[expert, d]:
             fetcher = d
     serving = owner if node == owner_node else mate
-    own = tokens[expert, device]
+    own = state.layer.tokens[expert, device]
     moved = own + rest if serving < 0 or (node != owner_node and device < serving) else own
-    times[device] += sign * moved * scalars[TOKEN]
-    times[devices + device] += sign * (moved - own) * scalars[UP]
+    # who has the tokens if this GPU has not: a mate, or the home over both nodes' links
+    loser, link, pace, out = serving, devices + serving, scalars[UP], np.int64(0)
     if serving < 0:
-        times[owner] -= sign * moved * scalars[TOKEN]
-        times[2 * devices + owner_node] -= sign * moved * rates[0, owner_node]
-        times[2 * devices + nodes + node] -= sign * moved * rates[0, node]
-    else:
-        times[serving] -= sign * moved * scalars[TOKEN]
-        times[devices + serving] -= sign * moved * scalars[UP]
-    if not have[expert, device]:
-        _send(device, expert, fetcher, near, sign, layer, times)
-    holds[expert, device] = sign > 0
+        loser, link = owner, 2 * devices + owner_node
+        pace, out = state.layer.rates[0, owner_node], state.layer.rates[0, node]
+    if not state.layer.have[expert, device]:
+        _send(device, expert, fetcher, near, sign, state.layer, state.times)
+    state.times[device] += sign * moved * scalars[TOKEN]
+    state.times[loser] -= sign * moved * scalars[TOKEN]
+    state.times[devices + device] += sign * (moved - own) * scalars[UP]
+    state.times[link] -= sign * moved * pace
+    state.times[2 * devices + nodes + node] -= sign * moved * out
+    state.holds[expert, device] = sign > 0
 
 
 @part(error_model="numpy")
@@ -113,9 +115,10 @@ def _send(
 
     sign 1 to send it, -1 to take that back;  fetcher, near  as in `toggle`
     """
-    rates, scalars = layer.rates, layer.scalars
+    scalars = layer.scalars
     nodes, gpus = scalars[NODES], scalars[GPUS]
     devices, node, owner_node = nodes * gpus, device // gpus, layer.home[expert] // gpus
+    enter, leave = layer.rates[1, node], layer.rates[1, owner_node]
     move = 2 * devices + 2 * nodes
     last = move + devices + 2 * nodes
     times[last] += sign
@@ -124,16 +127,16 @@ def _send(
     elif fetcher >= 0:  # this copy is the one that crosses, in place of the fetcher's
         times[move + fetcher] += sign * scalars[COPY_UP]
     else:
-        times[move + devices + node] += sign * rates[1, node]
+        times[move + devices + node] += sign * enter
         reached = last + 1 + expert
         if times[reached] + sign == (sign > 0):  # the first node reached, or the last one lost
-            times[move + devices + nodes + owner_node] += sign * rates[1, owner_node]
+            times[move + devices + nodes + owner_node] += sign * leave
         times[reached] += sign
 
 
 @part(error_model="numpy")
 def begin(layer: LayerTables) -> tuple[Bools, Ints, Ints]:
-    """(holds, times, away) where every expert is at home alone; away int64 [E, M]: tokens of each
+    """(holds, times, away) where every expert is at home alone; away int64 [E * M]: tokens of each
     node that leave it.
     """
     rates, scalars, tokens, home, _ = layer
@@ -141,49 +144,55 @@ def begin(layer: LayerTables) -> tuple[Bools, Ints, Ints]:
     nodes, gpus = scalars[NODES], scalars[GPUS]
     times = np.zeros(3 * devices + 4 * nodes + 1 + experts, np.int64)
     holds = np.zeros((experts, devices), np.bool_)
-    away = np.empty((experts, nodes), np.int64)
-    into, out = (
-        times[2 * devices : 2 * devices + nodes],
-        times[2 * devices + nodes : 2 * devices + 2 * nodes],
-    )
+    away = np.empty(experts * nodes, np.int64)
+    into, out = 2 * devices, 2 * devices + nodes
     for e in range(experts):
-        owner, row, mine = home[e], away[e], tokens[e]
-        node, all_ = owner // gpus, 0
+        owner, node, all_ = home[e], home[e] // gpus, 0
         holds[e, owner] = True
         for n in range(nodes):
-            count = mine[n * gpus]
+            count = tokens[e, n * gpus]
             for g in range(n * gpus + 1, (n + 1) * gpus):
-                count += mine[g]
-            row[n] = count
+                count += tokens[e, np.uint64(g)]
+            away[e * nodes + n] = count
             all_ += count
-        near, row[node] = row[node], 0
+        near, away[e * nodes + node] = away[e * nodes + node], 0
         times[owner] += all_ * scalars[TOKEN]
-        times[devices + owner] += (near - mine[owner]) * scalars[UP]
-        into[node] += (all_ - near) * rates[0, node]
+        times[devices + owner] += (near - tokens[e, owner]) * scalars[UP]
+        times[into + node] += (all_ - near) * rates[0, node]
         for n in range(nodes):
-            out[n] += row[n]
+            times[out + n] += away[e * nodes + n]
     for n in range(nodes):
-        out[n] *= rates[0, n]
+        times[out + n] *= rates[0, n]
     return holds, times, away
+
+
+@part(error_model="numpy")
+def at_home(layer: LayerTables, slots: Ints, limit: int) -> tuple[LayerState, Ints]:
+    """(the state of the homes alone, `away` of `begin`); slots [D] experts per GPU at most."""
+    holds, times, away = begin(layer)
+    room = slots.copy()
+    for d in layer.home:
+        room[d] -= 1
+    return LayerState(layer, holds, times, room, limit), away
 
 
 @kernel(error_model="numpy")
 def start(layer: LayerTables, placed: Bools) -> tuple[Bools, Ints]:
     """The state of a placement."""
-    holds, times, _ = begin(layer)
+    state, _ = at_home(layer, np.zeros(placed.shape[1], np.int64), 0)
     for e in range(placed.shape[0]):
         for d in range(placed.shape[1]):
             if placed[e, d] and layer.home[e] != d:
-                toggle(d, e, layer, holds, times)
-    return holds, times
+                toggle(d, e, state)
+    return state.holds, state.times
 
 
 @part(error_model="numpy")
-def peak(values: Ints) -> int:
-    """The largest of values that are at least 0."""
-    most = values[0]
-    for i in range(len(values)):  # by index: this form is compiled to vector instructions
-        value = values[i]
+def peak(values: Ints, first: int, last: int) -> int:
+    """The largest of values[first:last], which are at least 0."""
+    most = np.int64(0)
+    for i in range(first, last):
+        value = values[np.uint64(i)]  # unsigned, so that this becomes vector instructions
         most = value if value > most else most
     return most
 
@@ -206,7 +215,7 @@ def sending(devices: int, times: Ints, scalars: tuple[int, ...]) -> tuple[int, i
     """(Trans, Agg) of a state."""
     links = devices + 2 * scalars[NODES]
     last = devices + 2 * links
-    trans = peak(times[devices + links : last]) + times[last] * scalars[COPY_MEAN]
+    trans = peak(times, devices + links, last) + times[last] * scalars[COPY_MEAN]
     return trans, trans * scalars[GRAD] // scalars[GRAD_OF]
 
 
@@ -216,19 +225,9 @@ def terms(
 ) -> tuple[int, int, int, int, int, int]:
     """(A2A, FEC, Trans, Agg, total, copies) of a state."""
     links = devices + 2 * scalars[NODES]
-    fec, a2a = peak(times[:devices]), peak(times[devices : devices + links])
+    fec, a2a = peak(times, 0, devices), peak(times, devices, devices + links)
     trans, agg = sending(devices, times, scalars)
     return a2a, fec, trans, agg, combine(a2a, fec, trans, agg, scalars), times[devices + 2 * links]
-
-
-@part(error_model="numpy")
-def at_home(layer: LayerTables, slots: Ints, limit: int) -> tuple[LayerState, Ints]:
-    """(the state of the homes alone, `away` of `begin`); slots [D] experts per GPU at most."""
-    holds, times, away = begin(layer)
-    room = slots.copy()
-    for d in layer.home:
-        room[d] -= 1
-    return LayerState(layer, holds, times, room, limit), away
 
 
 @kernel(error_model="numpy")
@@ -250,7 +249,7 @@ def exhaust(layer: LayerTables, slots: Ints, limit: int) -> tuple[int, Bools]:
         d += d >= layer.home[e]
         change = -1 if holds[e, d] else 1
         full -= room[d] < 0
-        toggle(d, e, layer, holds, state.times)
+        toggle(d, e, state)
         room[d] -= change
         full += room[d] < 0
         copies += change

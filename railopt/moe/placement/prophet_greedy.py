@@ -32,16 +32,14 @@ PATIENCE, GAIN, CLOSE = 8, 128, 24
 class Path(NamedTuple):
     """What the greedy path keeps beside the state, to find the next copy without looking at all.
 
-    away    [E, M]   tokens that leave a node for the expert's home, 0 where no copy can change that
-    flat    [E * M]  the same memory
-    near    [E, D]   tokens that leave a GPU for the expert, the same
+    away    [E * M]  tokens that leave a node for the expert's home, 0 where no copy can change that
+    near    [E * D]  tokens that leave a GPU for the expert, the same
     crest   [M, E]   the largest of `near` in each node that has the expert
     server  [M, E]   the GPU that serves such a node: the home, or its first holder; D for none
     begins  [D + 1]  the first expert at home on each GPU
     """
 
     away: Ints
-    flat: Ints
     near: Ints
     crest: Ints
     server: Ints
@@ -64,53 +62,59 @@ def plan_layer(layer: LayerTables, slots: Ints, limit: int) -> Bools:
         begins[d + 1] += begins[d]
     crest = np.zeros((layer.scalars[NODES], experts), np.int64)
     server = np.full_like(crest, devices)
-    path = Path(away, away.reshape(-1), layer.tokens.copy(), crest, server, begins)
+    trail = np.empty(min(state.limit, devices * experts), np.int64)
+    near = layer.tokens.copy().reshape(-1)
+    path = Path(away, near, crest, server, begins)
     for d in range(devices):
         if state.room[d] == 0:
             _fill(d, state, path)
     for e in range(experts):
         _keep_tokens(layer.home[e], e, layer, path)
-    trail = np.empty(min(state.limit, devices * experts), np.int64)
     best, kept, used = _follow(state, path, trail)
     for t in range(used - 1, kept - 1, -1):
-        toggle(trail[t] // experts, trail[t] % experts, layer, state.holds, state.times)
+        toggle(trail[t] // experts, trail[t] % experts, state)
     a2a, fec, _, _, total, _ = terms(devices, state.times, layer.scalars)
     if total > 4 * a2a + 3 * fec:  # else all transfers are hidden: fewer copies shorten nothing
-        prune(best, trail[:kept], layer, state.holds, state.times)
+        prune(best, trail, kept, state)
     return state.holds
 
 
 @part(error_model="numpy")
 def _follow(state: LayerState, path: Path, trail: Ints) -> tuple[int, int, int]:
-    """Copies one by one, into trail [most] as pairs; (least total on the way, copies up to there,
-    copies in all).
+    """Copies one by one, into trail [most], GPU * E + expert; (least total on the way, copies up to
+    there, copies in all).
     """
-    layer, times, room = state.layer, state.times, state.room
-    scalars, rates, home = layer.scalars, layer.rates, layer.home
+    scalars = state.layer.scalars
     experts, devices = state.holds.shape
-    nodes = scalars[NODES]
-    move = 2 * devices + 2 * nodes
+    move = 2 * devices + 2 * scalars[NODES]
     best, kept, used = UNFIT, 0, 0
     mark, marked = best, 0  # the best total when it last fell by 1/GAIN, and the copies then
     patience = PATIENCE + (devices if scalars[GPUS] > 1 else devices // 2)
-    enough = times[:devices].sum() // devices * (3 * (CLOSE + 1)) // CLOSE  # 3 FEC at its mean
+    load = np.int64(0)
+    for d in range(devices):
+        load += state.times[d]
+    enough = load // devices * (3 * (CLOSE + 1)) // CLOSE  # 3 FEC at its mean
     while True:
-        busy, link = _argmax(times[:devices]), _argmax(times[devices:move])
-        trans, agg = sending(devices, times, scalars)
-        total = combine(times[devices + link], times[busy], trans, agg, scalars)
+        busy = _argmax(state.times, 0, devices)
+        link = _argmax(state.times, devices, move)
+        trans, agg = sending(devices, state.times, scalars)
+        a2a, fec = state.times[link], state.times[busy]
+        total = combine(a2a, fec, trans, agg, scalars)
         if total < best:
             best, kept = total, used
             if best < mark - mark // GAIN:
                 mark, marked = best, used
         if used == len(trail) or used - marked > patience or best <= enough:
             return best, kept, used
-        d, e = _next(busy, link, scalars, rates, home, times, room, path)
+        d, e = _next(busy, link - devices, scalars, state.layer.rates, path)
         if e < 0:
             return best, kept, used
-        toggle(d, e, layer, state.holds, times)
-        _keep_tokens(d, e, layer, path)
-        room[d] -= 1
-        if room[d] == 0:
+        if d < 0:
+            d = _lightest(-1 - d, scalars[GPUS], state.times, state.room)
+        toggle(d, e, state)
+        _keep_tokens(d, e, state.layer, path)
+        state.room[d] -= 1
+        if state.room[d] == 0:
             _fill(d, state, path)
         trail[used] = d * experts + e
         used += 1
@@ -119,10 +123,10 @@ def _follow(state: LayerState, path: Path, trail: Ints) -> tuple[int, int, int]:
 @part(error_model="numpy")
 def _keep_tokens(device: int, expert: int, layer: LayerTables, path: Path) -> None:
     """The GPU has the expert: its tokens stay there, and those of its node in the node."""
-    gpus = layer.scalars[GPUS]
-    node = device // gpus
-    path.away[expert, node] = path.near[expert, device] = 0
-    path.crest[node, expert] = peak(path.near[expert, node * gpus : (node + 1) * gpus])
+    gpus, nodes = layer.scalars[GPUS], layer.scalars[NODES]
+    node, row = device // gpus, expert * nodes * gpus
+    path.away[expert * nodes + node] = path.near[row + device] = 0
+    path.crest[node, expert] = peak(path.near, row + node * gpus, row + (node + 1) * gpus)
     home = layer.home[expert]
     first = min(path.server[node, expert], device)
     path.server[node, expert] = home if home // gpus == node else first
@@ -131,80 +135,70 @@ def _keep_tokens(device: int, expert: int, layer: LayerTables, path: Path) -> No
 @part(error_model="numpy")
 def _fill(device: int, state: LayerState, path: Path) -> None:
     """The GPU has no slot left: nothing more can stay there, nor in its node if that is full."""
-    near, crest = path.near, path.crest
-    gpus = state.layer.scalars[GPUS]
+    near, crest, scalars = path.near, path.crest, state.layer.scalars
+    nodes, gpus = scalars[NODES], scalars[GPUS]
     node = device // gpus
-    near[:, device] = 0
-    for e in range(len(near)):
-        crest[node, e] = min(crest[node, e], peak(near[e, node * gpus : (node + 1) * gpus]))
-    if peak(state.room[node * gpus : (node + 1) * gpus]) == 0:
-        path.away[:, node] = 0
+    full = peak(state.room, node * gpus, (node + 1) * gpus) == 0
+    for e in range(crest.shape[1]):
+        row = e * nodes * gpus
+        near[row + device] = 0
+        left = peak(near, row + node * gpus, row + (node + 1) * gpus)
+        crest[node, e] = min(crest[node, e], left)
+        if full:
+            path.away[e * nodes + node] = 0
 
 
 @part(error_model="numpy")
-def prune(best: int, trail: Ints, layer: LayerTables, holds: Bools, times: Ints) -> int:
-    """Take back copies, the latest first, where the total does not grow; the total then."""
-    experts, scalars = len(holds), layer.scalars
-    for t in range(len(trail) - 1, -1, -1):
+def prune(best: int, trail: Ints, kept: int, state: LayerState) -> int:
+    """Take back the copies trail[:kept], the latest first, where the total does not grow; the total
+    then.
+    """
+    experts, devices = state.holds.shape
+    for t in range(kept - 1, -1, -1):
         d, e = trail[t] // experts, trail[t] % experts
-        toggle(d, e, layer, holds, times)
-        total = terms(holds.shape[1], times, scalars)[4]
+        toggle(d, e, state)
+        total = terms(devices, state.times, state.layer.scalars)[4]
         if total <= best:
             best = total
         else:
-            toggle(d, e, layer, holds, times)
+            toggle(d, e, state)
     return best
 
 
 @part(error_model="numpy")
-def _argmax(values: Ints) -> int:
-    """The first of the largest, in two passes: the first is compiled to vector instructions, the
-    second ends early.
+def _argmax(values: Ints, first: int, last: int) -> int:
+    """Where the first of the largest of values[first:last] is, in two passes: the first is compiled
+    to vector instructions, the second ends early.
     """
-    most, first = peak(values), 0
-    while values[first] != most:
+    most = peak(values, first, last)
+    while values[np.uint64(first)] != most:
         first += 1
     return first
 
 
 @part(error_model="numpy")
 def _next(
-    busy: int,
-    link: int,
-    scalars: tuple[int, ...],
-    rates: Ints,
-    home: Ints,
-    times: Ints,
-    room: Ints,
-    path: Path,
+    busy: int, link: int, scalars: tuple[int, ...], rates: Ints, path: Path
 ) -> tuple[int, int]:
-    """The (GPU, expert) copy that takes most time off the busiest link and the busiest GPU; (-1,
-    -1) at the end.  Arrays one by one: numba counts references to all that a record has.
+    """The (GPU, expert) copy that takes most time off the busiest link and the busiest GPU, GPU
+    -1 - node for the lightest of a node; expert -1 at the end.
     """
-    begins, nodes, gpus = path.begins, scalars[NODES], scalars[GPUS]
-    devices = nodes * gpus
-    moved2, d2, e2 = _relieve_homes(begins[busy], begins[busy + 1], nodes, path.flat)
+    nodes, gpus = scalars[NODES], scalars[GPUS]
+    devices, node = nodes * gpus, (link - nodes * gpus) % nodes
+    first, last = path.begins[busy], path.begins[busy + 1]
+    moved2, d2, e2 = _relieve_homes(first, last, nodes, path.away)
     if gpus > 1:
         moved2, d2, e2 = _relieve_mates(busy, gpus, path, moved2, d2, e2)
-    if link < devices:
-        moved1, d1, e1 = _relieve_homes(begins[link], begins[link + 1], nodes, path.flat)
-        if gpus > 1:
-            moved1, d1, e1 = _relieve_mates(link, gpus, path, moved1, d1, e1)
-        pace = scalars[UP]
-    elif link < devices + nodes:
-        node = link - devices
-        first, last = begins[node * gpus], begins[(node + 1) * gpus]
-        moved1, d1, e1 = _relieve_homes(first, last, nodes, path.flat)
-        pace = rates[0, node]
+    if link >= devices + nodes:
+        moved1, d1, e1 = _relieve_node(node, nodes, path.away)
     else:
-        node = link - devices - nodes
-        e1 = _argmax(path.away[:, node])
-        moved1, d1 = path.away[e1, node], -1 - node
-        pace = rates[0, node]
-    gain1 = 4 * pace * moved1 + (3 * scalars[TOKEN] * moved1 if home[e1] == busy else 0)
-    if moved1 > 0 and gain1 >= 3 * scalars[TOKEN] * moved2:
-        d2, e2 = d1, e1
-    return (d2 if d2 >= 0 else _lightest(-1 - d2, gpus, times, room)), e2
+        own, end = (link, link + 1) if link < devices else (node * gpus, (node + 1) * gpus)
+        moved1, d1, e1 = _relieve_homes(path.begins[own], path.begins[end], nodes, path.away)
+        if link < devices and gpus > 1:
+            moved1, d1, e1 = _relieve_mates(link, gpus, path, moved1, d1, e1)
+    gain1 = 4 * moved1 * (rates[0, node] if link >= devices else scalars[UP])
+    gain1 += 3 * scalars[TOKEN] * moved1 if first <= e1 < last else 0
+    return (d1, e1) if moved1 > 0 and gain1 >= 3 * scalars[TOKEN] * moved2 else (d2, e2)
 
 
 @part(error_model="numpy")
@@ -222,15 +216,20 @@ def _lightest(node: int, gpus: int, times: Ints, room: Ints) -> int:
 def _relieve_homes(first: int, last: int, nodes: int, away: Ints) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy in another node that takes most tokens off the homes of
     experts `first` to `last`; expert -1 for none, GPU -1 - node for the lightest of that node.
-    away [E * M]  as `flat` of `Path`
     """
-    if first == last:
-        return 0, -1, -1
-    flat = away[first * nodes : last * nodes]
-    i = _argmax(flat)
-    if flat[i] == 0:
-        return 0, -1, -1
-    return flat[i], -1 - i % nodes, first + i // nodes
+    best, at = np.int64(0), -1
+    for i in range(first * nodes, last * nodes):
+        best, at = (away[i], i) if away[i] > best else (best, at)
+    return best, -1 - at % nodes if at >= 0 else -1, at // nodes if at >= 0 else -1
+
+
+@part(error_model="numpy")
+def _relieve_node(node: int, nodes: int, away: Ints) -> tuple[int, int, int]:
+    """The same for the copy that takes most tokens off what leaves one node."""
+    best = node
+    for i in range(node, len(away), nodes):
+        best = i if away[i] > away[best] else best
+    return away[best], -1 - node, best // nodes
 
 
 @part(error_model="numpy")
@@ -241,10 +240,9 @@ def _relieve_mates(
     sends to it (by `_relieve_homes`), or on a node-mate.
     """
     node, mates = top // gpus, -1
-    crest, server = path.crest[node], path.server[node]
-    for e in range(len(crest)):
-        if server[e] == top and crest[e] > best:
-            best, mates = crest[e], e
-    if mates < 0:
-        return best, device, expert
-    return best, node * gpus + _argmax(path.near[mates, node * gpus : (node + 1) * gpus]), mates
+    for e in range(path.crest.shape[1]):
+        if path.server[node, e] == top and path.crest[node, e] > best:
+            best, mates = path.crest[node, e], e
+    row = max(mates, 0) * path.crest.shape[0] * gpus
+    nearest = _argmax(path.near, row + node * gpus, row + (node + 1) * gpus) - row
+    return best, device if mates < 0 else nearest, expert if mates < 0 else mates

@@ -265,9 +265,9 @@ def pruned(layer: LayerTables, slots: np.ndarray, trail: np.ndarray) -> tuple[in
     state, _ = at_home(layer, slots, len(trail))
     for pair in trail:
         d, e = pair // len(state.holds), pair % len(state.holds)
-        toggle(d, e, layer, state.holds, state.times)
+        toggle(d, e, state)
     total = terms(layer.have.shape[1], state.times, layer.scalars)[4]
-    return prune(total, trail, state.layer, state.holds, state.times), state.holds
+    return prune(total, trail, len(trail), state), state.holds
 
 
 @pytest.mark.slow
