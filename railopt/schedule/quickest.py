@@ -60,6 +60,7 @@ def _fewer(matrix: Array, part: int, startup: float) -> tuple[Array, Array]:
     n, longest = len(matrix), longest_line(matrix)
     tried = (compact(matrix, longest // share) for share in (part, *SHARES))
     best = min(tried, key=lambda each: _cost(each[1], startup))
+    least = _cost(best[1], startup)
     for k in range(1, n if n != 3 else 2):
         name = np.arange(n, dtype=np.int32)
         name[n // 2], name[k] = k, n // 2
@@ -69,11 +70,12 @@ def _fewer(matrix: Array, part: int, startup: float) -> tuple[Array, Array]:
             kept, rest = np.minimum(sent, np.array(lengths)[:, None]), matrix.copy()
             np.subtract.at(rest, (np.arange(n), peer), kept)
             kept, among = kept[kept.any(axis=1)], peer[kept.any(axis=1)]
-            left, least = longest_line(rest), _cost(best[1], startup)
+            left = longest_line(rest)
             if _cost(kept, startup) + left + startup * (left > 0) < least:
                 more = compact(rest, left // SHARES[0])
                 both = np.concatenate([among, more[0]]), np.concatenate([kept, more[1]])
                 best = both if _cost(both[1], startup) < least else best
+                least = _cost(best[1], startup)
     return best
 
 
