@@ -151,7 +151,7 @@ def _startup(exchange: ChunkExchange, kind: str) -> int | None:
     """Chunks that two servers could exchange while a stage starts: whole ones, up from 3/4."""
     if not KINDS[kind].tunable:
         return None
-    rate = sum(Fraction(1, int(t)) for t in exchange.send[0] if t)
+    rate = max(sum(Fraction(1, int(t)) for t in times if t) for times in exchange.send)
     return int(exchange.startup * rate + Fraction(1, 4))
 
 

@@ -16,6 +16,7 @@ understand.
     kinds       what each kind of schedule does, one entry each
     value       Schedule: valid by construction, files, Plan
     synthesis   traffic -> Schedule
+    quickest    up to 4 servers, start-ups given: several lists of stages, the shortest of them
     rates       NICs that differ: what a transfer takes, in bytes of the fastest pair
     pieces      stages -> bytes of each GPU pair
     model       alpha-beta time in parts;  report: the same with synthesis time, kinds side by side

@@ -33,8 +33,6 @@ PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
 """A slot is the largest entry over one of these."""
 ENTRIES = 1 << 28
 """Entries of a matrix that are looked at between two questions whether to go on: a second or so."""
-SHARES = np.array([20, 8, 0])
-"""Of L to spare, for fewer stages, as parts of it; 0: as `shifted`."""
 GoOn = Callable[[float], bool]
 """Asked with the share of the bytes that have a stage: whether to search for further stages."""
 
@@ -243,30 +241,19 @@ def compact_asking(matrix: Array, spare: int, go_on: GoOn) -> tuple[Array, Array
     return tables(found)
 
 
-@part
-def _with_startups(sent: Array, startup: int) -> float:
-    """What the stages last, where each takes `startup` bytes more."""
-    found = len(sent) * float(startup)
-    for s in range(len(sent)):
-        found += most(sent[s])
-    return found
-
-
 @kernel
 def compact_tapered(
     bytes_: Array,
     nodes: int,
     worth: tuple[Array, Array],
     part: int,
-    startup: int,
     least: int,
     group: int,
     step: int,
 ) -> tuple[Array, Array]:
     """`compact` of int64 [GPUs, GPUs] with L // `part` to spare, then `taper`, in equal bytes
     unless the worth of pairs, (up, down), is empty: one call for six, since with few servers calls
-    take as long as the stages.  Unless `startup` is 0, longer stages that save more in start-ups
-    are taken.
+    take as long as the stages.
     """
     up, down = worth
     real = matrix = node_matrix(bytes_, nodes)
@@ -275,10 +262,6 @@ def compact_tapered(
     rows, columns = line_sums(matrix)
     longest = max(most(rows), most(columns))
     peer, sent = compact(matrix, longest // part)
-    for share in SHARES[: len(SHARES) if startup else 0]:
-        tried = compact(matrix, longest // share) if share else shifted(matrix)
-        if _with_startups(tried[1], startup) < _with_startups(sent, startup):
-            peer, sent = tried
     peer, sent = taper(peer, sent, least, group, step)
     return real_bytes(real, peer, sent, up, down) if len(up) else (peer, sent)
 

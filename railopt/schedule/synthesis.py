@@ -17,13 +17,14 @@ from railopt.schedule.decompose import longest_line
 from railopt.schedule.kinds import KINDS, ORDERS, ScheduleKind
 from railopt.schedule.order import by_length, taper
 from railopt.schedule.pieces import node_matrix
+from railopt.schedule.quickest import quickest
 from railopt.schedule.rates import equal_bytes, pair_rates, real_bytes
 from railopt.schedule.value import Schedule, require_two_levels
 
 PART = 50
 DEFAULT_EPS = Fraction(1, PART)
 FEW = 3  # servers up to which stages that add up to exactly L are hardly more of them
-TRADED = 4  # servers up to which fewer stages are tried where a start-up is given
+TRADED = 4  # servers up to which several lists of stages are tried where a start-up is given
 DEFAULT_STARTUP = 1 << 18
 _ALIKE = frozen(np.zeros((0, 0), np.int64), np.int64, "worth", 2)  # up and down of NICs alike
 MANY = 256  # servers whose stages take so long that Ctrl-C and a limit are handled meanwhile
@@ -43,13 +44,13 @@ def synthesise(
     same one.
 
     order    "ascending" or "descending" by length, or "built"; default: that of the kind.  An
-             ascending compact schedule has short stages at both ends (see `taper`)
+             ascending compact schedule has short stages at both ends (see `taper`; or `startup`)
     eps      compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to
              n**2 stages.  Default 1/50, and 0 for up to 3 servers
     startup  compact in ascending order only: what two servers could exchange while a stage starts;
              no stage is split where that costs more than it hides.  Default 256 KiB.  Where it is
-             given without eps, up to 4 servers have longer stages if the start-ups that these save
-             last longer than what they add
+             given without eps, up to 4 servers have the stages that last shortest of several
+             lists (see `quickest`), also longer ones that save start-ups
     go_on    compact of many servers only: asked every second or so, with the share of the bytes
              that have a stage, whether to search on; what is left then goes as in `spreadout`
 
@@ -67,8 +68,10 @@ def synthesise(
     up, down = (_ALIKE, _ALIKE) if alike else pair_rates(fabric)[2:4]
     if tapers and eps is None and traffic.nodes < MANY:
         part, ends = PART if traffic.nodes > FEW else int(INT64_MAX), _ends(startup, fabric)
-        saved = min(int(INT64_MAX), _worth(startup)) if startup and traffic.nodes <= TRADED else 0
-        peer, sent = compact_tapered(traffic.bytes, traffic.nodes, (up, down), part, saved, *ends)
+        if startup is not None and traffic.nodes <= TRADED:
+            peer, sent = quickest(fabric, traffic, part, _worth(startup), ends)
+        else:
+            peer, sent = compact_tapered(traffic.bytes, traffic.nodes, (up, down), part, *ends)
     else:
         real = node_matrix(traffic.bytes, traffic.nodes)
         matrix = real if alike else equal_bytes(real, up, down)

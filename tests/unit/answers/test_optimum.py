@@ -105,7 +105,7 @@ def test_on_the_command_line(railopt_cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("servers", "gpus", "most"), [(3, 2, 9), (4, 1, 17)])
 @pytest.mark.parametrize("startup_us", [5, 20])
 def test_compact_counts_start_ups(servers: int, gpus: int, most: int, startup_us: int) -> None:
-    """Few chunks, each as long as a start-up or half as long: no other kind is 2 % faster."""
+    """Few chunks, each as long as a start-up or half as long: no other kind is faster."""
     fabric, chunk = Fabric.uniform(servers, gpus), 1 << 17
     for seed in range(12):
         matrix = np.random.default_rng(seed).integers(0, most, (servers * gpus,) * 2)
@@ -113,4 +113,4 @@ def test_compact_counts_start_ups(servers: int, gpus: int, most: int, startup_us
         traffic = Traffic.from_matrix(matrix * chunk, fabric)
         asked = ChunkExchange.of(fabric, traffic, chunk, Fraction(startup_us, 10**6))
         kinds = best_schedule(fabric, asked, limit_s=0).kinds
-        assert kinds["compact"].time <= Fraction(102, 100) * min(k.time for k in kinds.values())
+        assert kinds["compact"].time == min(k.time for k in kinds.values())
