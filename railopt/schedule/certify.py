@@ -56,6 +56,11 @@ def staged(schedule: Schedule) -> Certificate:
     if not KINDS[schedule.kind].barriers:
         raise InputError(f"a schedule of kind {schedule.kind} has no stages to certify")
     _require_equal_nics(schedule)
+    if schedule.stage is not None:
+        raise InputError(
+            "stages whose rows share the rails: a certificate counts bytes on all of them (leave "
+            "--startup out)"
+        )
     demand, bound = schedule.traffic.node_matrix, schedule.bound
     transfers = [  # [source, target, bytes], by stage
         [[i, int(peer[i]), int(sent[i])] for i in np.flatnonzero(sent).tolist()]

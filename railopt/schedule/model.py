@@ -206,14 +206,16 @@ def inside(schedule: Schedule, links: LinkTimes) -> InsideTimes:
 
 def least(schedule: Schedule, links: LinkTimes = LINKS["h100-400g"]) -> float:
     """What no schedule of this kind's rule beats in the model, microseconds.  It is the start-ups
-    of the server with the most peers beside what NICs need, or what a GPU's own NICs and its
-    scale-up port need for what it sends or receives.
+    of the server with the most peers, one in a stage or one per GPU, beside what NICs need, or what
+    a GPU's own NICs and its scale-up port need for what it sends or receives.
     """
     fabric, matrix = schedule.fabric, schedule.traffic.node_matrix
     per_us = float(pair_rates(fabric).width) / links.beta_out  # MB between the fastest servers
     peers = max((matrix > 0).sum(axis=0).max(), (matrix > 0).sum(axis=1).max())
     if not KINDS[schedule.kind].barriers:
         peers = 1 if peers else 0
+    elif schedule.stage is not None:
+        peers = -(-int(peers) // fabric.gpus)
     wire = links.alpha_out * int(peers) + schedule.line_sum / MB / per_us
     sides = (schedule.traffic.bytes.sum(axis=1), schedule.traffic.bytes.sum(axis=0))
     own = schedule.traffic.bytes.diagonal()

@@ -13,8 +13,9 @@ with less.  A rail sends its own bytes first, so that what it is given may still
 it starts.  In the last stage, whose redistribution nothing hides, it sends bytes for its own GPU,
 as far as the tile has them (compact, NICs all alike).
 
-Stages of fewer bytes than there are rails can run at once, each on rails of its own (see `_turns`):
-what is left of longer ones where "bytes" are chunks.
+Rows of one stage run at once, each on the rails of as many GPUs (see `Schedule`).  So can stages of
+fewer bytes than there are rails, each on rails of its own (see `_turns`): what is left of longer
+ones where "bytes" are chunks.
 
 Order within a rail: GPU g sends to g, g + 1, g + 2, ... in turn, so that at any moment the rails of
 a tile hold bytes for different targets and the redistribution of a stage is close to a permutation.
@@ -37,6 +38,8 @@ SOURCE, TARGET, OFFSET, BYTES = range(4)
 RUN = 4
 # rows of `TileRails.now`
 DUE, FILLED, PLACE, USED, NEXT, AT, HELD = range(7)
+# rows of `_turns`
+TURN, NUMBER, BEGIN, END = range(4)
 
 
 class Pieces(NamedTuple):
@@ -84,35 +87,50 @@ def _rails(m: int, rails: int, transfers: int) -> TileRails:
 
 
 @kernel
-def deal(amount: int, turn: int, upto: Array, k: int) -> None:
-    """Row k + 1 of `upto` is row k and each rail's part of `amount`: equal but for the remainder,
-    which starts at rail turn % rails.
+def deal(amount: int, turn: int, begin: int, end: int, upto: Array, k: int) -> None:
+    """Row k + 1 of `upto` is row k and, for rails `begin` to `end`, their parts of `amount`: equal
+    but for the remainder, which starts at rail begin + turn % (end - begin).
     """
-    m = upto.shape[1]
+    m = end - begin
     whole, rest, behind = amount // m, amount % m, m - turn % m
+    for rail in range(upto.shape[1]):
+        upto[k + 1, rail] = upto[k, rail]
     for rail in range(m):
         at = rail + behind if rail + behind < m else rail + behind - m
-        upto[k + 1, rail] = upto[k, rail] + whole + (at < rest)
+        upto[k + 1, begin + rail] += whole + (at < rest)
 
 
 @part
-def _turns(sent: Array, rails: int, at_once: bool) -> tuple[Array, Array]:
-    """(turn, number), int64 [stages] each: the rail on which a stage begins, -1 for any, and the
-    first of the stages that run at once with it, itself included.
+def _turns(sent: Array, rails: int, at_once: bool, stage: Array) -> Array:
+    """int64 [4, rows]: the rail on which a row begins, counted from the first of its own, -1 for
+    any; the stage in which it runs; its first rail, and the one behind its last.
 
-    The lengths of the stages one after the other are dealt to the rails in turn.  Stages between
-    two returns to rail 0 have rails of their own.
+    Where `stage` is empty each row has all rails, and one is the stage of those that run at once
+    with it, itself included: the lengths of the rows one after the other are dealt to the rails in
+    turn, and those between two returns to rail 0 have rails of their own.
     """
-    turn, number = np.full(len(sent), -1), np.arange(len(sent))
+    count = len(sent)
+    found = np.empty((4, count), np.int64)
+    found[TURN], found[NUMBER], found[BEGIN], found[END] = -1, np.arange(count), 0, rails
+    first = 0
+    for s in range(len(stage)):
+        if s and stage[s] != stage[s - 1]:
+            first = s
+        last = s + 1
+        while last < count and stage[last] == stage[s]:
+            last += 1
+        own = rails // (last - first)
+        found[NUMBER, s], found[BEGIN, s] = stage[s], (s - first) * own
+        found[END, s] = found[BEGIN, s] + own
     at = np.int64(0)
-    for s in range(len(sent) if at_once else 0):
+    for s in range(count if at_once and len(stage) == 0 else 0):
         end = at + most(sent[s])
         if at // rails == (end - 1) // rails:
-            turn[s] = at % rails
-            if turn[s] and turn[s - 1] >= 0:
-                number[s] = number[s - 1]
+            found[TURN, s] = at % rails
+            if found[TURN, s] and found[TURN, s - 1] >= 0:
+                found[NUMBER, s] = found[NUMBER, s - 1]
         at = end
-    return turn, number
+    return found
 
 
 @part
@@ -127,8 +145,8 @@ def _even(rates: Array, i: int, j: int) -> bool:
 
 @part
 def _weighed(amount: int, rates: Array, i: int, j: int, upto: Array, k: int) -> None:
-    """As `deal`, but each rail by the slower of its two NICs; what rounding leaves goes to the
-    first that is alive.
+    """As `deal` on all rails, but each by the slower of its two NICs; what rounding leaves goes to
+    the first that is alive.
     """
     whole, left, first = np.int64(0), amount, -1
     for rail in range(upto.shape[1]):
@@ -206,9 +224,9 @@ def _take(rows: Array, first: int, g: int, want: int, rail: int, rails: TileRail
 
 
 @part
-def _tail(number: Array, stages: Array, first: int, last: int) -> int:
+def _tail(turns: Array, rows: Array, first: int, last: int) -> int:
     """The first of a tile's transfers that is in the last stage of all."""
-    while last > first and number[stages[last - 1]] == number[-1]:
+    while last > first and turns[NUMBER, rows[last - 1]] == turns[NUMBER, -1]:
         last -= 1
     return last
 
@@ -348,15 +366,14 @@ def _room(
 
 def _fewest(*args: Any) -> int:
     """Pieces that `cut` makes of all servers, at least."""
-    return int(args[3].sum(dtype=np.float64) / args[6])
+    return int(args[2][1].sum(dtype=np.float64) / args[5])
 
 
 @kernel(writes=_fewest)
 def cut(
     bytes_: Array,
     rates: Array,
-    peer: Array,
-    sent: Array,
+    rows: tuple[Array, Array, Array],
     by_target: bool,
     at_once: bool,
     cap: int,
@@ -368,13 +385,13 @@ def cut(
 
     bytes_       int64 [GPUs, GPUs]
     rates        int64 [2, nodes, rails]: weights of sending and receiving, 0 on a dead NIC
-    peer, sent   [stages, nodes]: see `Schedule`
+    rows         peer and sent [rows, nodes], stage int32 [rows] or empty: see `Schedule`
     at_once      stages that fit side by side run at once, and bytes are kept for the last one; for
                  NICs that are all alike
     ends         bool [2, nodes]: those whose pieces are asked for, as senders and as receivers
     """
     nodes, count = rates.shape[1], rates.shape[2]
-    m = len(bytes_) // nodes
+    m, (peer, sent, stage) = len(bytes_) // nodes, rows
     start, stages = tile_stages(peer, sent)
     room = _room(start, stages, sent, (m, count), cap, ends)
     ids, rail = np.empty((3, room), np.int32), np.empty(room, np.int16)
@@ -382,31 +399,32 @@ def cut(
     rails, p, out = _rails(m, count, most(np.diff(start))), np.int64(0), (ids, rail, span)
     upto, due = rails.upto, rails.now[DUE]
     rest, late = np.empty((m, m), np.int64), np.empty(count, np.int64)
-    turn, number = _turns(sent, count, at_once)
-    keeps = at_once and m > 1 and len(number) > 0 and number[-1] > 0
+    turns = _turns(sent, count, at_once, stage)
+    keeps = at_once and m > 1 and len(sent) > 0 and turns[NUMBER, -1] > 0
     for i in range(nodes):
         for j in range(nodes):
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
             if first == last or not (ends[0, i] or ends[1, j]):
                 continue
-            rows, even, done = bytes_[i * m : (i + 1) * m], _even(rates, i, j), i + j
+            own, even, done = bytes_[i * m : (i + 1) * m], _even(rates, i, j), i + j
             for e in range(first, last):
                 s = stages[e]
                 if even:
-                    deal(sent[s, i], done if turn[s] < 0 else turn[s], upto, e - first)
+                    turn = done if turns[TURN, s] < 0 else turns[TURN, s]
+                    deal(sent[s, i], turn, turns[BEGIN, s], turns[END, s], upto, e - first)
                     done += sent[s, i]
                 else:
                     _weighed(sent[s, i], rates, i, j, upto, e - first)
             due[:] = upto[last - first]
-            tail = _tail(number, stages, first, last) if keeps else last
+            tail = _tail(turns, stages, first, last) if keeps else last
             if tail < last:
                 late[:] = due - upto[tail - first]
-                _keep(rows, j * m, rest, late, rails.now)
+                _keep(own, j * m, rest, late, rails.now)
                 _load(rest, 0, by_target, rails)
-                _add_kept(rows, j * m, rest, late, rails)
+                _add_kept(own, j * m, rest, late, rails)
             else:
-                _load(rows, j, by_target, rails)
+                _load(own, j, by_target, rails)
             for e in range(first, last):
                 origin = i * m, j * m
-                p = _send(e - first, number[stages[e]], origin, cap, rails, out, p)
+                p = _send(e - first, turns[NUMBER, stages[e]], origin, cap, rails, out, p)
     return ids[:, :p], rail[:p], span[:, :p]

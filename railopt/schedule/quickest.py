@@ -27,40 +27,59 @@ FEW_UNITS = 1 << 10
 
 def quickest(
     fabric: Fabric, traffic: Traffic, part: int, startup: int, ends: tuple[int, int, int]
-) -> tuple[Array, Array]:
-    """The compact stages that last shortest, of up to ten lists: tapered (see `taper` for `ends`),
-    or with one of the two shortest first and one of the two longest last.  Each is tried in bytes
-    and in units that all NICs send in the same time, if `traffic` is few of them (chunks).
+) -> Schedule:
+    """The compact stages that last shortest, of several lists: tapered (see `taper` for `ends`), or
+    with one of the two shortest first and one of the two longest last; where NICs are alike, also
+    with stages of several rows.  Each is tried in bytes and in units that all NICs send in the same
+    time, if `traffic` is few of them (chunks).
 
     startup   in bytes between two servers; 0 stands for a part of a byte
     """
     real, rates = node_matrix(traffic.bytes, traffic.nodes), pair_rates(fabric)
     equal, found = equal_bytes(real, rates.up, rates.down), list[Schedule]()
     lost, unit = max(startup, 0.25), rates.fastest // fabric.living_rates[0]
-    for size in sorted({1, unit if longest_line(equal) < unit * FEW_UNITS else 1}):
-        peer, sent = by_length(*_fewer(-(-equal // size), part, lost / size), False)
+    sizes = sorted({1, unit if longest_line(equal) < unit * FEW_UNITS else 1})
+    for size, most in product(sizes, sorted({1, fabric.gpus if fabric.is_uniform else 1})):
+        peer, sent = by_length(*_fewer(-(-equal // size), part, lost / size, most), False)
         sent *= size
-        count, tried = len(peer), [taper(peer, sent, *ends)]
-        for first, last in product(range(count)[:2], range(count)[-2:]):
-            rest = (s for s in range(count) if s not in (first, last))
-            order = [first, *rest, last][:count]
-            tried.append((peer[order], sent[order]))
-        for each in tried:
-            stages = real_bytes(real, *each, rates.up, rates.down)
-            found.append(Schedule(fabric, traffic, "compact", "ascending", *stages))
-    best = min(found, key=lambda made: lasts(made, lost / rates.fastest))
-    return best.peer, best.sent
+        tried = [(*taper(peer, sent, *ends), None)] if most == 1 else []
+        stages = _together(sent, lost, most)[1]
+        for first, last in product(range(len(stages))[:2], range(len(stages))[-2:]):
+            rest = (k for k in range(len(stages)) if k not in (first, last))
+            order = [stages[k] for k in [first, *rest, last][: len(stages)]]
+            rows = [row for stage in order for row in stage]
+            stage = np.repeat(np.arange(len(order)), [len(stage) for stage in order])
+            tried.append((peer[rows], sent[rows], stage if most > 1 else None))
+        for peers, bytes_, stage in tried:
+            to, went = real_bytes(real, peers, bytes_, rates.up, rates.down)
+            if stage is None or len(stage) == len(to):
+                found.append(Schedule(fabric, traffic, "compact", "ascending", to, went, stage))
+    return min(found, key=lambda made: lasts(made, lost / rates.fastest))
 
 
-def _fewer(matrix: Array, part: int, startup: float) -> tuple[Array, Array]:
-    """The stages whose lengths and start-ups add up to least: of `compact` with L // `part` or more
-    to spare; or of `shifted`, each server opposite the first, each stage as long as one of its
+def _together(sent: Array, startup: float, most: int) -> tuple[float, list[list[int]]]:
+    """What rows in ascending order last at least, each stage with a start-up, and these stages:
+    neighbours that share the rails, as many as divide `most`.
+    """
+    length = sent.max(axis=1, initial=0).tolist()
+    lasts: list[tuple[float, list[list[int]]]] = [(0.0, [])]
+    for end in range(1, len(length) + 1):
+        tried = (end - k for k in range(1, min(end, most) + 1) if most % k == 0)
+        took = ((lasts[k][0] + startup + (end - k) * length[end - 1], k) for k in tried)
+        least, first = min(took)
+        lasts.append((least, [*lasts[first][1], [*range(first, end)]]))
+    return lasts[-1]
+
+
+def _fewer(matrix: Array, part: int, startup: float, most: int) -> tuple[Array, Array]:
+    """The rows whose stages, of up to `most` rows, last shortest: of `compact` with L // `part` or
+    more to spare; or of `shifted`, each server opposite the first, each row as long as one of its
     `LEVELS` longest transfers, and what is left of these by `compact`.
     """
     n, longest = len(matrix), longest_line(matrix)
     tried = (compact(matrix, longest // share) for share in (part, *SHARES))
-    best = min(tried, key=lambda each: _cost(each[1], startup))
-    least = _cost(best[1], startup)
+    best = min(tried, key=lambda each: _cost(each[1], startup, most))
+    least = _cost(best[1], startup, most)
     for k in range(1, n if n != 3 else 2):
         name = np.arange(n, dtype=np.int32)
         name[n // 2], name[k] = k, n // 2
@@ -71,17 +90,17 @@ def _fewer(matrix: Array, part: int, startup: float) -> tuple[Array, Array]:
             np.subtract.at(rest, (np.arange(n), peer), kept)
             kept, among = kept[kept.any(axis=1)], peer[kept.any(axis=1)]
             left = longest_line(rest)
-            if _cost(kept, startup) + left + startup * (left > 0) < least:
+            if _cost(kept, startup, most) + left + startup * (left > 0) < least:
                 more = compact(rest, left // SHARES[0])
                 both = np.concatenate([among, more[0]]), np.concatenate([kept, more[1]])
-                best = both if _cost(both[1], startup) < least else best
-                least = _cost(best[1], startup)
+                best = both if _cost(both[1], startup, most) < least else best
+                least = _cost(best[1], startup, most)
     return best
 
 
-def _cost(sent: Array, startup: float) -> float:
-    """What stages last, each with a start-up."""
-    return len(sent) * startup + float(sent.max(axis=1, initial=0).sum())
+def _cost(sent: Array, startup: float, most: int) -> float:
+    """What rows in any order last at least."""
+    return _together(np.sort(sent.max(axis=1, initial=0))[:, None], startup, most)[0]
 
 
 def lasts(made: Schedule, startup: float) -> float:

@@ -69,9 +69,8 @@ def synthesise(
     if tapers and eps is None and traffic.nodes < MANY:
         part, ends = PART if traffic.nodes > FEW else int(INT64_MAX), _ends(startup, fabric)
         if startup is not None and traffic.nodes <= TRADED:
-            peer, sent = quickest(fabric, traffic, part, _worth(startup), ends)
-        else:
-            peer, sent = compact_tapered(traffic.bytes, traffic.nodes, (up, down), part, *ends)
+            return quickest(fabric, traffic, part, _worth(startup), ends)
+        peer, sent = compact_tapered(traffic.bytes, traffic.nodes, (up, down), part, *ends)
     else:
         real = node_matrix(traffic.bytes, traffic.nodes)
         matrix = real if alike else equal_bytes(real, up, down)

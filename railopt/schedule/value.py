@@ -17,6 +17,7 @@ import numpy.typing as npt
 from railopt.base.arrays import (
     Array,
     Digested,
+    Int32s,
     Ints,
     check_suffix,
     digest,
@@ -42,20 +43,23 @@ from railopt.schedule.rates import busiest_nic, pair_rates, require_reachable
 DEFAULT_CHUNK = 1 << 18
 _NO_CAP = int(np.iinfo(np.int64).max)
 _MOST_PIECES = int(np.iinfo(np.int32).max)
+_ALONE = frozen(np.zeros(0, np.int32), np.int32, "stage", 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule(Digested):
     """Every byte between servers in exactly one stage; valid by construction.
 
-    peer   int32 [stages, nodes], the server that server i sends to in stage s, or -1
-    sent   int64 [stages, nodes], bytes; 0 where the peer is -1
+    peer   int32 [rows, nodes], the server that server i sends to in a row, or -1
+    sent   int64 [rows, nodes], bytes; 0 where the peer is -1
     kind   a name of KINDS
     order  how the stages were ordered by length
+    stage  int32 [rows], the stage of each row, in ascending order from 0; None: a row each
 
     GPU r of every server owns NIC r.  Each transfer is split over the rails, evenly where they are
     alike (see `pieces`), so a GPU sends to at most one and receives from at most one peer per
-    stage.
+    stage.  Rows of one stage share the GPUs: the first has the first of them, and so on, all as
+    many (compact, NICs all alike).
     """
 
     fabric: Fabric
@@ -64,6 +68,7 @@ class Schedule(Digested):
     order: str
     peer: npt.NDArray[np.int32] = field(repr=False)
     sent: Ints = field(repr=False)
+    stage: Int32s | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS or self.order not in ORDERS:
@@ -79,26 +84,51 @@ class Schedule(Digested):
                 f"peer {self.peer.shape} and sent {self.sent.shape}: "
                 f"expected both (stages, {self.fabric.nodes} nodes)"
             )
+        if self.stage is not None:
+            self._check_stages(frozen(self.stage, np.int32, "stage", 1))
         fault, stage, node = _fault(self.traffic.bytes, self.traffic.nodes, self.peer, self.sent)
         if fault:
             raise CheckFailed(_FAULTS[fault].format(stage=stage, node=node))
 
+    def _check_stages(self, stage: Int32s) -> None:
+        """Refuse stages whose rows are apart or can't share the GPUs evenly."""
+        object.__setattr__(self, "stage", stage)
+        steps = np.diff(stage, prepend=0)
+        if len(stage) != len(self.sent) or not np.isin(steps, (0, 1)).all() or np.any(stage[:1]):
+            raise InputError(
+                f"stage has {len(stage)} entries for {len(self.sent)} rows: expected a stage for "
+                "each, in ascending order from 0, none left out"
+            )
+        if not (KINDS[self.kind].tunable and self.fabric.is_uniform):
+            raise InputError("several rows in a stage: expected compact, and NICs that are alike")
+        sizes = np.bincount(stage)
+        if np.any(self.fabric.gpus % sizes):
+            raise InputError(
+                f"{sizes.max()} rows in a stage: expected numbers that divide the "
+                f"{self.fabric.gpus} GPUs of a server"
+            )
+
     @property
     def stages(self) -> int:
         """How many stages there are."""
-        return len(self.sent)
+        return len(self.lengths)
 
     @cached_property
     def lengths(self) -> Ints:
         """int64 [stages]: the longest transfer of each stage, bytes between two servers over all
-        rails; where NICs differ equal bytes (see `railopt.schedule.rates`).
+        rails; where NICs differ equal bytes (see `railopt.schedule.rates`), and as many times as
+        long where rows share the rails.
         """
         sent = self.sent
         if not self.fabric.is_uniform:
             rates, rows = pair_rates(self.fabric), np.arange(self.fabric.nodes)
             up, down = rates.up[rows, self.peer], rates.down[rows, self.peer]
             sent = sent // down * up + -(-(sent % down * up) // down)
-        return frozen(sent.max(axis=1, initial=0), np.int64, "lengths", 1)
+        longest = sent.max(axis=1, initial=0)
+        if self.stage is not None and len(longest):
+            first = np.flatnonzero(np.diff(self.stage, prepend=-1))
+            longest = np.maximum.reduceat(longest, first) * np.bincount(self.stage)
+        return frozen(longest, np.int64, "lengths", 1)
 
     @cached_property
     def total(self) -> int:
@@ -191,8 +221,7 @@ class Schedule(Digested):
         ids, rail, span = cut(
             self.traffic.bytes,
             pair_rates(self.fabric).weights,
-            self.peer,
-            self.sent,
+            (self.peer, self.sent, _ALONE if self.stage is None else self.stage),
             KINDS[self.kind].by_target,
             KINDS[self.kind].tunable and self.fabric.is_uniform,
             cap,
@@ -265,6 +294,7 @@ class Schedule(Digested):
             "sent": self.sent,
             "tx": self.fabric.tx,
             "rx": self.fabric.rx,
+            **({} if self.stage is None else {"stage": self.stage}),
         }
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -282,7 +312,7 @@ class Schedule(Digested):
             {"kind", "order", "fabric", "total", "line_sum"},
             {"bytes", "peer", "sent", "tx", "rx"},
         )
-        if set(header) != names or set(arrays) != columns:
+        if set(header) != names or set(arrays) - {"stage"} != columns:
             raise FormatError(
                 f"{path}: a schedule holds {sorted(names | columns)}; found "
                 f"{sorted({*header, *arrays})}"
@@ -295,9 +325,8 @@ class Schedule(Digested):
                 )
         fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])
         traffic = Traffic.from_matrix(arrays["bytes"], fabric)
-        schedule = cls(
-            fabric, traffic, header["kind"], header["order"], arrays["peer"], arrays["sent"]
-        )
+        rows = arrays["peer"], arrays["sent"], arrays.get("stage")
+        schedule = cls(fabric, traffic, header["kind"], header["order"], *rows)
         if (schedule.total, schedule.line_sum) != (header["total"], header["line_sum"]):
             raise FormatError(
                 f"{path}: claims total {header['total']} and line sum {header['line_sum']}, "

@@ -194,7 +194,7 @@ def peak(values: Ints, first: int, last: int) -> int:
     for i in range(first, last):
         value = values[np.uint64(i)]  # unsigned, so that this becomes vector instructions
         most = value if value > most else most
-    return most
+    return int(most)
 
 
 @kernel(error_model="numpy")

@@ -220,7 +220,7 @@ def _relieve_homes(first: int, last: int, nodes: int, away: Ints) -> tuple[int, 
     best, at = np.int64(0), -1
     for i in range(first * nodes, last * nodes):
         best, at = (away[i], i) if away[i] > best else (best, at)
-    return best, -1 - at % nodes if at >= 0 else -1, at // nodes if at >= 0 else -1
+    return int(best), -1 - at % nodes if at >= 0 else -1, at // nodes if at >= 0 else -1
 
 
 @part(error_model="numpy")

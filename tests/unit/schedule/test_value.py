@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from railopt.base.errors import CheckFailed, FormatError, Infeasible, InputError
 from railopt.files.formats import parse_cm
 from railopt.model.workloads import zipf
 from railopt.schedule import KINDS, Schedule, certificate, conflicts, synthesise
+from railopt.schedule.certify import staged
 from railopt.schedule.pieces import deal
 from tests.damage import damaged, saved
 
@@ -107,9 +109,9 @@ def test_a_node_can_cut_its_own_pieces(compact: Schedule) -> None:
 def test_what_is_dealt_in_turn_adds_up() -> None:
     for amount in range(40):
         upto, whole = np.zeros((3, 5), np.int64), np.zeros((2, 5), np.int64)
-        deal(amount, 3, upto, 0)
-        deal(1, 3 + amount, upto, 1)
-        deal(amount + 1, 3, whole, 0)
+        deal(amount, 3, 0, 5, upto, 0)
+        deal(1, 3 + amount, 0, 5, upto, 1)
+        deal(amount + 1, 3, 0, 5, whole, 0)
         assert np.array_equal(upto[2], whole[1])
         assert upto[2].sum() == upto[1].sum() + 1 == amount + 1
         assert upto[2].max() - upto[2].min() <= 1
@@ -196,14 +198,11 @@ def test_stages_are_longer_only_where_that_saves_start_ups(share: str) -> None:
 
 
 def test_no_part_is_shorter_than_the_start_up() -> None:
-    tapered = synthesise(FABRIC, TRAFFIC, startup=8)
-    whole = synthesise(FABRIC, TRAFFIC, startup="1GiB")
+    made = partial(synthesise, FABRIC, TRAFFIC, eps="1/50")
+    tapered, whole = made(startup=8), made(startup="1GiB")
     assert whole.stages < tapered.stages
     assert whole.total == tapered.total
-    assert (
-        synthesise(FABRIC, TRAFFIC, startup=int(tapered.lengths[-1]) + 1).lengths[-1]
-        > tapered.lengths[-1]
-    )
+    assert made(startup=int(tapered.lengths[-1]) + 1).lengths[-1] > tapered.lengths[-1]
 
 
 def test_the_same_matrix_gives_the_same_schedule() -> None:
@@ -460,3 +459,50 @@ def test_as_many_stages_as_the_guide_says(nodes: int) -> None:
         found = synthesise(fabric, zipf(fabric, skew=skew, seed=1)).stages
         assert nodes - 1 <= found <= 2.7 * nodes + 6
     assert synthesise(Fabric.uniform(2, 8), zipf(Fabric.uniform(2, 8), seed=1)).stages == 4
+
+
+def shared() -> Schedule:
+    """Two rows in one stage: each server sends to two others at once."""
+    fabric = Fabric.uniform(3, 2)
+    traffic = Traffic.from_matrix(10 + np.arange(36).reshape(6, 6) % 7, fabric)
+    matrix, names = traffic.node_matrix, np.arange(3)
+    peer = np.array([(names + 1) % 3, (names + 2) % 3], np.int32)
+    sent = np.stack([matrix[names, each] for each in peer])
+    return Schedule(fabric, traffic, "compact", "ascending", peer, sent, np.zeros(2, np.int32))
+
+
+def test_rows_of_a_stage_share_the_gpus(tmp_path: Path) -> None:
+    made = shared()
+    stage, rail, source, target, _, size = made.pieces()
+    assert made.stages == 1
+    assert not stage.any()
+    assert np.array_equal((target // 2 - source // 2) % 3, 1 + rail)
+    assert made.lengths.tolist() == [2 * made.sent.max()]
+    assert size.sum() == made.sent.sum()
+    made.save(tmp_path / "s.npz")
+    assert Schedule.read(tmp_path / "s.npz") == made
+    assert made != replace(made, stage=None)
+    assert not conflicts(made.plan())
+    with pytest.raises(InputError, match="leave --startup out"):
+        staged(made)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stage": [0]}, "1 entries for 2 rows"),
+        ({"stage": [0, 2]}, "none left out"),
+        ({"stage": [1, 1]}, "from 0"),
+        ({"stage": [0, 2**31 - 1]}, "none left out"),
+        ({"stage": [0, -1]}, "ascending"),
+        ({"kind": "spreadout", "order": "built"}, "expected compact"),
+        ({"fabric": Fabric.uniform(3, 2).degraded({(0, 0): "1/2"})}, "alike"),
+        ({"fabric": Fabric.uniform(3, 2, gpus=1)}, "GPUs"),
+    ],
+)
+def test_stages_of_rows_that_can_not_be_are_refused(change: dict, message: str) -> None:
+    made = shared()
+    if "fabric" in change and change["fabric"].gpus == 1:
+        change["traffic"] = Traffic.from_matrix(made.traffic.node_matrix, change["fabric"])
+    with pytest.raises(InputError, match=message):
+        replace(made, **change)
