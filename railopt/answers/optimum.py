@@ -136,7 +136,7 @@ def best_schedule(
         if shared or kind.barriers == bool(exchange.epoch) or not (kind.barriers or kind.chunked):
             continue
         began = time.perf_counter()
-        made = synthesise(fabric, traffic, name, startup=_startup(exchange, name))
+        made = synthesise(fabric, traffic, name, startup=startup_of(exchange, name))
         spent_s = time.perf_counter() - began
         tables[name] = _timetable(exchange, made)
         takes = seconds(exchange, tables[name])
@@ -147,7 +147,7 @@ def best_schedule(
     return ScheduleOptimum(exchange, best(exchange, backend, limit_s, known, report), kinds)
 
 
-def _startup(exchange: ChunkExchange, kind: str) -> int | None:
+def startup_of(exchange: ChunkExchange, kind: str) -> int | None:
     """Chunks that two servers could exchange while a stage starts: whole ones, up from 3/4."""
     if not KINDS[kind].tunable:
         return None

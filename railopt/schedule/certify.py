@@ -58,8 +58,8 @@ def staged(schedule: Schedule) -> Certificate:
     _require_equal_nics(schedule)
     if schedule.stage is not None:
         raise InputError(
-            "stages whose rows share the rails: a certificate counts bytes on all of them (leave "
-            "--startup out)"
+            "stages whose rows share the rails: a certificate counts bytes on all of them; make "
+            "them with --eps, or without --startup"
         )
     demand, bound = schedule.traffic.node_matrix, schedule.bound
     transfers = [  # [source, target, bytes], by stage

@@ -26,35 +26,50 @@ FEW_UNITS = 1 << 10
 
 
 def quickest(
-    fabric: Fabric, traffic: Traffic, part: int, startup: int, ends: tuple[int, int, int]
+    fabric: Fabric,
+    traffic: Traffic,
+    usual: tuple[Array, Array],
+    part: int,
+    startup: int,
+    ends: tuple[int, int, int],
 ) -> Schedule:
     """The compact stages that last shortest, of several lists: tapered (see `taper` for `ends`), or
     with one of the two shortest first and one of the two longest last; where NICs are alike, also
     with stages of several rows.  Each is tried in bytes and in units that all NICs send in the same
     time, if `traffic` is few of them (chunks).
 
+    usual     what there would be without a start-up, also tried
     startup   in bytes between two servers; 0 stands for a part of a byte
     """
     real, rates = node_matrix(traffic.bytes, traffic.nodes), pair_rates(fabric)
     equal, found = equal_bytes(real, rates.up, rates.down), list[Schedule]()
     lost, unit = max(startup, 0.25), rates.fastest // fabric.living_rates[0]
+    found.append(Schedule(fabric, traffic, "compact", "ascending", *usual))
     sizes = sorted({1, unit if longest_line(equal) < unit * FEW_UNITS else 1})
     for size, most in product(sizes, sorted({1, fabric.gpus if fabric.is_uniform else 1})):
         peer, sent = by_length(*_fewer(-(-equal // size), part, lost / size, most), False)
         sent *= size
         tried = [(*taper(peer, sent, *ends), None)] if most == 1 else []
         stages = _together(sent, lost, most)[1]
-        for first, last in product(range(len(stages))[:2], range(len(stages))[-2:]):
-            rest = (k for k in range(len(stages)) if k not in (first, last))
-            order = [stages[k] for k in [first, *rest, last][: len(stages)]]
-            rows = [row for stage in order for row in stage]
-            stage = np.repeat(np.arange(len(order)), [len(stage) for stage in order])
+        for order in _orders(len(stages)):
+            rows = [row for k in order for row in stages[k]]
+            stage = np.repeat(np.arange(len(order)), [len(stages[k]) for k in order])
             tried.append((peer[rows], sent[rows], stage if most > 1 else None))
         for peers, bytes_, stage in tried:
             to, went = real_bytes(real, peers, bytes_, rates.up, rates.down)
             if stage is None or len(stage) == len(to):
                 found.append(Schedule(fabric, traffic, "compact", "ascending", to, went, stage))
     return min(found, key=lambda made: lasts(made, lost / rates.fastest))
+
+
+def _orders(count: int) -> list[list[int]]:
+    """Of stages in ascending order: one of the two shortest first, one of the two longest last."""
+    every = [*range(count)]
+    return [
+        [first, *(k for k in every if k not in (first, last)), last]
+        for first, last in product(every[:2], every[-2:])
+        if first != last
+    ] or [every]
 
 
 def _together(sent: Array, startup: float, most: int) -> tuple[float, list[list[int]]]:

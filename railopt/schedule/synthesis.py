@@ -68,9 +68,9 @@ def synthesise(
     up, down = (_ALIKE, _ALIKE) if alike else pair_rates(fabric)[2:4]
     if tapers and eps is None and traffic.nodes < MANY:
         part, ends = PART if traffic.nodes > FEW else int(INT64_MAX), _ends(startup, fabric)
-        if startup is not None and traffic.nodes <= TRADED:
-            return quickest(fabric, traffic, part, _worth(startup), ends)
         peer, sent = compact_tapered(traffic.bytes, traffic.nodes, (up, down), part, *ends)
+        if startup is not None and traffic.nodes <= TRADED:
+            return quickest(fabric, traffic, (peer, sent), part, _worth(startup), ends)
     else:
         real = node_matrix(traffic.bytes, traffic.nodes)
         matrix = real if alike else equal_bytes(real, up, down)

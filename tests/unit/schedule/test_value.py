@@ -483,7 +483,7 @@ def test_rows_of_a_stage_share_the_gpus(tmp_path: Path) -> None:
     assert Schedule.read(tmp_path / "s.npz") == made
     assert made != replace(made, stage=None)
     assert not conflicts(made.plan())
-    with pytest.raises(InputError, match="leave --startup out"):
+    with pytest.raises(InputError, match="with --eps, or without --startup"):
         staged(made)
 
 
