@@ -27,6 +27,7 @@ for one; `np.int64(...)` where a part is called spares that.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -238,14 +239,16 @@ class _Kernel:
 
     def again(self, args: tuple[Any, ...], error: Exception) -> Any:
         """After an `error` of compiled code: another try, `_mended`, if compiling it for arguments
-        of another type failed.
+        of another type failed; what is compiled for others stays.
         """
         if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None  # it came while numba made the result
         if self.compiled == self._plain or not _failed_to_compile(self.compiled, args, error):
             raise error
-        self.compiled = _in_a_thread(self._mended, args, error)
-        return self.compiled(*args)
+        mended = _in_a_thread(self._mended, args, error)
+        if mended != self._plain:
+            self.compiled = mended
+        return mended(*args)
 
     def _with_cache(self) -> Any:
         """numba's function, with a cache where a folder for it can be written."""
@@ -298,7 +301,8 @@ class _Kernel:
                 if not cache_too:
                     give_up_cache(error)
                 return jitted
-        reason = [*str(error).strip().splitlines(), type(error).__name__][0]
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # numba's words are in bold
+        reason = [*plain.strip().splitlines(), type(error).__name__][0]
         if not _totals["failed"]:
             _totals["failed"] = True
             _note(
@@ -310,9 +314,12 @@ class _Kernel:
     def _dropped(self) -> bool:
         """Whether this function's cache files could be deleted."""
         try:
-            for index in self._indexes():
+            indexes = self._indexes()
+            for index in indexes:
                 index.unlink()
         except Exception:  # of the disk, or of a numba that does not take the function
+            return False
+        if not indexes:
             return False
         _note("files in numba's cache that can't be read are replaced")
         return True
@@ -328,6 +335,18 @@ def _in_a_thread(work: Callable[..., Any], *args: Any) -> Any:
 
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work, *args).result()
+
+
+def interruptible(work: Callable[..., Any], *args: Any) -> Any:
+    """The result of a kernel that may run for long without the GIL, by a thread, so that Ctrl-C is
+    handled meanwhile; the thread then goes on to its end, unheard.  In the main thread Ctrl-C would
+    be handled while numba makes an array of the result, where it is lost or fatal.
+    """
+    made: list[Any] = []
+    thread = threading.Thread(target=lambda: made.append(work(*args)), daemon=True)
+    thread.start()
+    thread.join()
+    return made[0]
 
 
 def _unboxed(value: Any) -> Any:

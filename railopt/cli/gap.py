@@ -45,8 +45,9 @@ With --moved, in place of "best %" and "time": "moved" is what the plan moves be
 node, before and after the rails; "least" is a bound on what plans as fast as this one move, "above
 %" how far the plan is above it ("-" where that is nothing, and the plan moves something).
 Where the fabric has leaves, "uplinks" is what the busiest leaf's links above need for the plan, all
-of them at work, and "cut" what no plan beats there; policies and bounds are of NICs.  Of --moved,
-leaves and several dispatches, two leave "bound", "least" and "cut" to --wide, three "optimum" too.
+of them at work, and "cut" what no plan beats there; policies and bounds are of NICs.  With two of
+--moved, leaves and several dispatches, "bound", "least" and "cut" are shown with --wide alone; with
+all three, "optimum" too.
 Of a routing trace, step and layer are chosen behind its name, -1 being the last; all: each
 dispatch has its rows, and then their times are added up; sum: one dispatch of all their bytes.
 exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed nevertheless),

@@ -39,11 +39,11 @@ EPILOG = """examples:
   railopt hybrid trace.npz --nodes 4 --gpus 8 --link 10Gb/s --model deepseek-v2-lite
   railopt hybrid spec.toml --weights experts.npy
 
-SPEC.toml: gating is even; a fabric's nodes and GPUs are levels below those of the spec, a node's
-link all of its NICs.  TRACE: copies expert by expert, a node is a data centre.  "data": all tokens
-travel; "domains": HybridEP's, of the size that was best on the step before; then copies one by
-one: "fixed" on the step before the first scored one, "followed" on the step before each, "known" on
-the step itself; "bound" is what no copies beat, "regret" what following loses to knowing.
+SPEC.toml: gating is even; a fabric's nodes and GPUs are levels below those of the spec, the link of
+a node is all of its NICs.  TRACE: copies expert by expert, a node is a data centre.  "data": all
+tokens travel; "domains": HybridEP's, of the size that was best on the step before; then copies one
+by one: "fixed" on the step before the first scored one, "followed" on the step before each, "known"
+on the step itself; "bound" is what no copies beat, "regret" what following loses to knowing.
 --export writes domains.json (the experts of each GPU), experts.npz and dispatch.npz (traffic), and
 plan.npz for simulate and send: experts, dispatch and combine as stages; of a trace, the newest
 step, one of each per layer.  --weights: what compressed migration loses, as differences from the

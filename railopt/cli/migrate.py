@@ -25,7 +25,7 @@ EPILOG = """examples:
 
 OLD and NEW are maps as `railopt place --vllm` or `--sglang` writes them.  Each copy of an expert
 comes from the holder that keeps the busiest node least busy.  In a batch a rank sends at most
-one copy and receives at most one; "at least" is the number of batches that no other ones beat.  A
+one copy and receives at most one; "at least": fewer batches are impossible.  A
 copy lands in a buffer and is put into its slot after the batch `commit`, when nothing reads the old
 expert of the slot any more; "buffers" is how many a rank needs.  "least" is what the NICs of the
 busiest node take for their bytes; --simulate runs the batches on the fabric, NICs alone."""

@@ -30,8 +30,8 @@ No policy of chunks of --chunk is faster than "bound".  "1 dead %" is what the w
 when it is planned anew, simulated; of --cases drawn, the busiest nodes and today's busiest NICs.
 --wide: on average, by the busiest ports of the cases drawn; the worst, as it is done today.
 "front": no other candidate is as fast for less.  Verdicts: "no policy" makes it within 1 % of the
-fastest; "wasted": scale-up or experts are the limit, and a cheaper one is as good; "too slow": no
-policy is over within --within.  Exit code 2 if that is all of them.
+fastest; "wasted": scale-up or experts are the limit, and a cheaper one is as good; "too slow": with
+no policy the exchange ends within --within.  Exit code 2 if all candidates are too slow.
 
 --candidates is a TOML file of tables [[candidate]]: name, rails, link, planes, kind,
 oversubscription, spares, scaleup, price."""

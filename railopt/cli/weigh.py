@@ -23,10 +23,10 @@ Mechanisms are added from row to row: rails (RailS), stages (FAST), placement of
 earlier steps (Pro-Prophet, EPLB), split of every micro-batch, experts instead of tokens (HybridEP).
 "exchange" is dispatch and combine of all layers, simulated on steps that no plan saw; "bound" is
 what no method with the same freedom beats: any rails and stages for these experts, then any split
-over these copies; of NICs alone, as if scale-up were free.  "its bound" adds compute: the row's, or
-even where copies may change it.  Copies are sent and their gradients added up in every iteration of
-training, beside the compute.  What loses on the last step that plans see is left out of the rows
-after it.
+over these copies; of NICs alone, as if scale-up were free.  "its bound" adds compute: that of the
+row, or an even share where copies may change it.  Copies are sent and their gradients added up in
+every iteration of training, beside the compute.  What loses on the last step that plans see is left
+out of the rows after it.
 "experts" is not held to the slots; the last line is.  In all of this exchanges and compute take
 turns, and a token is sent once for each of its experts: whoever overlaps the two, or sends a token
 once per node, may take less."""

@@ -31,7 +31,7 @@ from railopt.model.traffic import Traffic
 
 P = ParamSpec("P")
 PAIR_BYTES = 40  # of memory per pair of GPUs while a command works on them, at most, as measured
-MAX_GPUS = 1 << 13  # 512 MiB, and more flows than a plan may have chunks
+MOST_GPUS = 1 << 13  # 512 MiB, and more flows than a plan may have chunks
 MAX_EXPERTS = 1 << 16
 MAX_SEEN = 1 << 24  # GPUs x experts whose popularity each GPU sees through noise of its own
 BLOCK = 1 << 22  # entries of a matrix that are drawn together
@@ -42,7 +42,7 @@ MAX_STEP = 1 << 14
 MAX_WALK = 1 << 26  # steps x experts of a popularity that drifts: some ten seconds
 OFF = 0.02  # of the most popular expert's number: how far it may be from the target
 ROUNDS = 4  # in which tokens exchange choices
-_BLOCK = 64  # GPUs whose tokens are sorted together
+GPUS_SORTED = 64  # GPUs whose tokens are sorted together
 _HALVINGS = 28  # of a number that is looked for between two others
 _APART = 2.0**-30  # how far the second most popular expert lies below the first, at least
 
@@ -50,8 +50,8 @@ _APART = 2.0**-30  # how far the second most popular expert lies below the first
 def count_gpus(fabric: Fabric) -> int:
     """GPUs of the fabric: a matrix has that many rows and columns."""
     count = fabric.nodes * fabric.gpus
-    if count > MAX_GPUS:
-        raise InputError(f"traffic between {count} GPUs: at most {MAX_GPUS} are generated")
+    if count > MOST_GPUS:
+        raise InputError(f"traffic between {count} GPUs: at most {MOST_GPUS} are generated")
     taken = count**2 * PAIR_BYTES
     if taken > MUCH:
         say(f"traffic between {count} GPUs takes up to {taken / 1e9:.0f} GB of memory")
@@ -179,8 +179,8 @@ class Routed:
         """The tokens as they are sent: GPU by GPU, each with dice of its own."""
         home = np.arange(self.experts) * count_gpus(self.fabric) // self.experts
         batches, parts = self.batches(), []
-        for first in range(0, len(batches), _BLOCK):
-            block = np.arange(first, min(first + _BLOCK, len(batches)))
+        for first in range(0, len(batches), GPUS_SORTED):
+            block = np.arange(first, min(first + GPUS_SORTED, len(batches)))
             chosen = [self.chosen(gpu, int(batches[gpu])) for gpu in block.tolist()]
             parts.append(
                 Tokens.from_targets(

@@ -7,7 +7,7 @@ with what the kernel counts, as `grep` prints it
 
 or as node_exporter exposes it.  Bytes are needed; ticks of waiting and errors are read where they
 are there.  Its words of four bytes are counted as bytes here.  The host is the
-file's name without one of SUFFIXES: 10.0.0.1 is one.  Metrics are those of
+file's name without one of SUFFIXES; 10.0.0.1 has none.  Metrics are those of
 `railopt.runtime.metrics`, one file per process; they begin with nothing counted.
 """
 

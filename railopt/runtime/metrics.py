@@ -194,7 +194,7 @@ def served(metrics: Metrics, port: int) -> Iterator[int]:
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, request: object, client_address: object) -> None:
-            """Nothing: a client that went away."""
+            """A client that went away is no error."""
 
     try:
         server = Server(("127.0.0.1", port), MetricsHandler)

@@ -19,7 +19,7 @@ import numpy as np
 from railopt.base.arrays import Array, Bools, Floats, Int32s, Ints
 from railopt.base.kernels import NUMPY_S, kernel, part
 
-WORTH = 1e-4  # of the fullest GPU's load: the relief that a step must reach
+RELIEF = 1e-4  # of the fullest GPU's load: the relief that a step must reach
 STEPS = 4  # per GPU, at most
 FREE = 0.5  # what a step without a move weighs, in moves
 ANY_NUMBER = 1 << 62  # of moves: copies that come back may add to it
@@ -195,7 +195,7 @@ def _exchange_by_numpy(r: int, state: MapStates) -> None:
     mine, room = slots[start[top] : start[top + 1]], total[top] - total[owner]
     relief = share[mine, None] - share[slots]
     relief = np.minimum(relief, room - relief)
-    s, t = np.nonzero((relief > WORTH * total[top]) & (held[slots, top] == 0))
+    s, t = np.nonzero((relief > RELIEF * total[top]) & (held[slots, top] == 0))
     a, b, h = mine[s], slots[t], owner[t]
     moves = before[a, top] - before[a, h] + before[b, h] - before[b, top]
     worth = relief[s, t] / np.where(moves > 0, moves, FREE)
@@ -216,7 +216,7 @@ def _exchange(r: int, state: MapStates) -> None:
     slots, start, top, left = state.slots[r], state.start, state.top[r], state.left[r]
     before, held, away = state.before[r], state.held[r], state.away[r]
     share, total = state.share[r], state.total[r]
-    floor, gone = WORTH * total[top], 0
+    floor, gone = RELIEF * total[top], 0
     for e in range(len(share)):
         if before[e, top] and not held[e, top]:
             gone = 1
@@ -273,7 +273,7 @@ def _other_copy_by_numpy(r: int, state: MapStates) -> None:
     k = np.arange(len(i)) - (np.cumsum(each) - each)[i]
     b = np.where((g == top)[i], k, mine[np.minimum(k, len(mine) - 1)])
     here = np.maximum((total[g] - share[a])[i] + share[b], low[i]) - less[b]
-    most = total[top] * (1 - WORTH)
+    most = total[top] * (1 - RELIEF)
     fits = np.flatnonzero((here < most) & (total[top] - here > best * FREE))
     i, b, here = i[fits], b[fits], here[fits]
     a, g, up = a[i], g[i], up[i]
@@ -306,7 +306,7 @@ def _other_copy(r: int, state: MapStates) -> None:
     low, reach = total.min(), 0.0  # the emptiest GPU; the most a copy elsewhere relieves `top`
     for s in range(start[top], start[top + 1]):
         reach = max(reach, less[slots[s]])
-    most = total[top] * (1 - WORTH)  # above it no step is worth it, whatever it weighs
+    most = total[top] * (1 - RELIEF)  # above it no step is worth it, whatever it weighs
     for g in range(len(total)):
         for s in range(start[g], start[g + 1]):
             a = slots[s]

@@ -27,7 +27,7 @@ from railopt.runtime.verbs.engine import Link
 from railopt.runtime.verbs.trial import Trial, TrialCard
 
 POLL_S = 0.002
-Place = tuple[int, int]
+LinkPlace = tuple[int, int]
 
 
 @dataclass
@@ -63,8 +63,8 @@ class Failback:
 
     def __init__(self, rounds: Rounds) -> None:
         self.rounds, self._options = rounds, rounds.wiring.options
-        self.absent: dict[Place, Absent] = {}
-        self._returned: dict[Place, tuple[float, int]] = {}  # when, and flaps until then
+        self.absent: dict[LinkPlace, Absent] = {}
+        self._returned: dict[LinkPlace, tuple[float, int]] = {}  # when, and flaps until then
         self._changed = threading.Condition(rounds.lock)
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -168,7 +168,7 @@ class Failback:
                 absent.tested = True
         self._changed.notify_all()
 
-    def _admitted(self, place: Place, absent: Absent | None, round_: int, yes: bool) -> None:
+    def _admitted(self, place: LinkPlace, absent: Absent | None, round_: int, yes: bool) -> None:
         """The peer's answer to `propose`; a link that failed since then is dead there too."""
         if absent is not None and absent.asked:
             absent.asked = False
@@ -177,7 +177,7 @@ class Failback:
             word = {"down": place[1], "seen": 0, "cause": "it failed before it was admitted"}
             self.rounds.group.send(place[0], word)
 
-    def _called(self, place: Place, absent: Absent | None, body: dict[str, Any]) -> None:
+    def _called(self, place: LinkPlace, absent: Absent | None, body: dict[str, Any]) -> None:
         """The peer probes a link: the thread answers."""
         if absent is None or absent.round is not None or absent.link.confirmed is None:
             word = {"answer": place[1], "try": read_number(body["try"]), "card": None}

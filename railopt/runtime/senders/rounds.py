@@ -303,8 +303,8 @@ class Rounds:
         return [f"rail {', '.join(dict.fromkeys(n))}: {cause}" for cause, n in rails.items()]
 
     def fail(self, error: BackendError) -> None:
-        """This run can't succeed. If a peer died, that news is on its way and says more: `step`
-        waits for it a little.
+        """This run can't succeed. If a peer died, a message that says so arrives soon and explains
+        more: `step` waits for it a little.
         """
         if self.failure is None:
             self.failure, self._failed_at = error, time.monotonic()

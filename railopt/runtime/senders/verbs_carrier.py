@@ -20,7 +20,6 @@ from railopt.runtime.senders.protocol import Carrier
 from railopt.runtime.senders.report import Report
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.devices import list_devices, rail_map
-from railopt.runtime.verbs.numa import near
 
 SHOWN = 5  # wrong chunks that are named
 
@@ -33,13 +32,12 @@ def opened(config: SenderConfig) -> Iterator[Carrier]:
     with meet(launch, config.run, config.meeting) as group:
         found = list_devices(gids=False)
         rails = rail_map(config.devices, found, config.options.port, config.rails)
-        with near({device.numa for device in found if device.name in rails}):
-            send, recv = (
-                [np.zeros(int(side[launch.rank, 0]), np.uint8) for _ in range(1 + config.stage)]
-                for side in (config.room.send_bytes, config.room.recv_bytes)
-            )
-            with Verbs(group, rails, send, recv, options=config.options) as sender:
-                yield VerbsCarrier(sender, config)
+        send, recv = (
+            [np.zeros(int(side[launch.rank, 0]), np.uint8) for _ in range(1 + config.stage)]
+            for side in (config.room.send_bytes, config.room.recv_bytes)
+        )
+        with Verbs(group, rails, send, recv, options=config.options) as sender:
+            yield VerbsCarrier(sender, config)
 
 
 class VerbsCarrier(Carrier):

@@ -10,5 +10,4 @@ rails.py      an open device with its memory and queue pairs; the options of que
 card.py       what a peer must know to reach a rank's queue pairs and memory
 wiring.py     all rails of this process, wired to every peer
 trial.py      whether a path that had failed carries bytes again
-numa.py       the CPUs near the NICs
 """

@@ -234,7 +234,7 @@ def descend(loads: CoverLoads, masks: Masks, stack: Stack, level: int, load: int
     stack.usable[level, load >> 6] ^= np.uint64(1) << np.uint64(load & 63)
 
 
-@kernel(search=SearchLimit(2, 30_000, lambda found: found[0] == GAVE_UP))
+@kernel(nogil=True, search=SearchLimit(2, 30_000, lambda found: found[0] == GAVE_UP))
 def search(loads: CoverLoads, budget: int, max_steps: int, chosen: Array) -> tuple[int, int]:
     """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1
     for an idle rail.

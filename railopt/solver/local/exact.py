@@ -5,10 +5,12 @@ See `window` and `cover`.
 from __future__ import annotations
 
 from math import isqrt
+from operator import call
 
 import numpy as np
 
 from railopt.base.arrays import Ints
+from railopt.base.kernels import interruptible
 from railopt.solver.local.cover import FOUND, GAVE_UP, REFUTED, CoverLoads, search
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.fill import on_rails, spread
@@ -26,6 +28,7 @@ from railopt.solver.local.window import (
 HALF = 1 << 21  # sets of one half of the types: 32 MiB each
 SETS_A_SECOND = 9_000_000  # listed
 STEPS_A_SECOND = 3e9  # of the cover's search
+LONG = 100_000_000  # steps from which on Ctrl-C is handled meanwhile: a second or so
 
 
 class Windows:
@@ -65,12 +68,16 @@ class Windows:
         assignment = np.zeros(len(self.sizes), np.int64)
         distinct, rails, class_of = classed(capacities)
         slack = int(capacities.sum()) - self.total
-        few, wastes, classes, table = list_loads(*self.halves, self.counts, distinct, slack, limit)
+        left, right = self.halves
+        run = interruptible if max_steps >= LONG else call
+        few, wastes, classes, table = run(
+            list_loads, left, right, self.counts, distinct, slack, limit
+        )
         if not few:
             return GAVE_UP, assignment
         chosen = np.full(len(capacities), -1, np.int64)
         loads = CoverLoads(self.types, self.counts, table, wastes, classes, rails)
-        status, _ = search(loads, slack, max_steps, chosen)
+        status, _ = run(search, loads, slack, max_steps, chosen)
         if status == FOUND:
             load_of = on_rails(chosen, classes, class_of)
             spread(self.sizes, self.types, table, load_of, assignment)

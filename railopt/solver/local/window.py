@@ -108,7 +108,7 @@ def list_window(left: Half, right: Half, low: int, high: int, sums: Array, codes
             k += 1
 
 
-@kernel
+@kernel(nogil=True)
 def list_loads(
     left: Half, right: Half, counts: Array, capacities: Array, slack: int, limit: int
 ) -> tuple[bool, Array, Array, Array]:

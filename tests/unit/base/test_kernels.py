@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -17,7 +19,16 @@ import pytest
 
 from railopt.base import errors, kernels
 from railopt.base.errors import InputError, on_stderr
-from railopt.base.kernels import SearchLimit, below, compile_mode, kernel, part, seeded, shuffle
+from railopt.base.kernels import (
+    SearchLimit,
+    below,
+    compile_mode,
+    interruptible,
+    kernel,
+    part,
+    seeded,
+    shuffle,
+)
 
 MODULE = """
 import sys
@@ -345,6 +356,28 @@ def test_what_a_kernel_raises_is_raised() -> None:
     assert tried(np.arange(3, 5)) == 3
 
 
+def doubled(values: Any) -> Any:
+    return values + values
+
+
+@pytest.mark.slow
+def test_arguments_that_numba_does_not_take_leave_the_compiled_form(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAILOPT_COMPILE", "always")
+    compile_mode.cache_clear()
+    tried = kernel(doubled)
+    assert tried(np.arange(3)).tolist() == [0, 2, 4]
+    with on_stderr():
+        assert tried(np.array(["a", None][:1], object)).tolist() == ["aa"]
+    assert "\x1b" not in capsys.readouterr().err
+    state = next(
+        each.cell_contents for each in tried.__closure__ if hasattr(each.cell_contents, "compiled")
+    )
+    assert state.compiled.signatures
+    compile_mode.cache_clear()
+
+
 STRUCK = """
 import os, signal, threading
 import loops
@@ -471,3 +504,12 @@ def test_a_shuffle_is_a_permutation_of_the_first_items() -> None:
     assert sorted(items[:15]) == list(range(15))
     assert items[:15].tolist() != list(range(15))
     assert items[15:].tolist() == list(range(15, 20))
+
+
+def test_ctrl_c_strikes_while_a_long_kernel_runs() -> None:
+    assert interruptible(max, 3, 4) == 4
+    begun, striker = time.monotonic(), threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    striker.start()
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(time.sleep, 20)
+    assert time.monotonic() - begun < 10

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from railopt.moe.placement import improve as steps
-from railopt.moe.placement.improve import FREE, WORTH, improve
+from railopt.moe.placement.improve import FREE, RELIEF, improve
 from railopt.moe.placement.placement import slot_gpus
 
 EXPERTS, GPUS, SLOTS = 9, 4, 14
@@ -69,7 +69,7 @@ def best_worth(slots: np.ndarray, load: np.ndarray, before: np.ndarray) -> float
         changed[top] = True
         relief = start[top] - after[changed].max()
         more = moves(other, before) - moves(slots, before)
-        if relief > WORTH * start[top]:
+        if relief > RELIEF * start[top]:
             best = max(best, relief / max(more, FREE))
     return best
 
@@ -86,7 +86,7 @@ def test_a_step_is_the_best_of_all(seed: int) -> None:
     start, best = totals(slots, load), best_worth(slots, load, before)
     made = slots.copy()
     # a goal just below the fullest GPU ends the walk after the first step that relieves it
-    step(made, load, before, float(start.max() * (1 - WORTH / 2)), 100)
+    step(made, load, before, float(start.max() * (1 - RELIEF / 2)), 100)
     if best == 0:
         np.testing.assert_array_equal(made, slots)
         return
