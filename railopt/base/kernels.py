@@ -342,11 +342,18 @@ def interruptible(work: Callable[..., Any], *args: Any) -> Any:
     handled meanwhile; the thread then goes on to its end, unheard.  In the main thread Ctrl-C would
     be handled while numba makes an array of the result, where it is lost or fatal.
     """
-    made: list[Any] = []
-    thread = threading.Thread(target=lambda: made.append(work(*args)), daemon=True)
-    thread.start()
-    thread.join()
-    return made[0]
+    from concurrent.futures import Future  # 10 ms, which commands need not spend
+
+    made: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(work(*args))
+        except BaseException as error:  # raised where the result is waited for
+            made.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return made.result()
 
 
 def _unboxed(value: Any) -> Any:

@@ -107,7 +107,7 @@ def solve(
 
 def run_race(race: Race, backend: str = "native") -> Outcome:
     """As `solve`, for a race with a clock, a plan or a bound of its own."""
-    if not len(race.chunks.size):
+    if not len(race.chunks):
         race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
         return race.outcome()
     try:

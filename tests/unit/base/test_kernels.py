@@ -506,8 +506,13 @@ def test_a_shuffle_is_a_permutation_of_the_first_items() -> None:
     assert items[15:].tolist() == list(range(15, 20))
 
 
-def test_ctrl_c_strikes_while_a_long_kernel_runs() -> None:
+def test_what_a_long_kernel_raises_is_raised() -> None:
     assert interruptible(max, 3, 4) == 4
+    with pytest.raises(TypeError, match="not iterable"):
+        interruptible(max, 3)
+
+
+def test_ctrl_c_strikes_while_a_long_kernel_runs() -> None:
     begun, striker = time.monotonic(), threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     striker.start()
     with pytest.raises(KeyboardInterrupt):
