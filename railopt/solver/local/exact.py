@@ -44,7 +44,8 @@ class Windows:
         self.usable = bool(codes_fit(self.counts))
         if self.usable:
             for part in (slice(middle), slice(middle, None)):
-                found = sums_and_codes(self.types[part], self.counts[part], high, half)
+                run = interruptible if half > SETS_A_SECOND // 10 else call
+                found = run(sums_and_codes, self.types[part], self.counts[part], high, half)
                 self.halves.append(Half(*found))
             self.usable = all(len(found.sums) for found in self.halves)
 

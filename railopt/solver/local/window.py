@@ -40,7 +40,7 @@ def half_sums(sizes: Array, counts: Array, high: int, limit: int) -> Half:
     return Half(sums, codes)
 
 
-@kernel(search=SearchLimit(3, 1 << 14, lambda found: len(found[0]) == 0))
+@kernel(nogil=True, search=SearchLimit(3, 1 << 14, lambda found: len(found[0]) == 0))
 def sums_and_codes(sizes: Array, counts: Array, high: int, limit: int) -> tuple[Array, Array]:
     """What `half_sums` has, as a plain tuple.
 
