@@ -31,7 +31,9 @@ import re
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial, wraps
 from pathlib import Path
 from types import FunctionType
@@ -39,7 +41,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Array
+from railopt.base.arrays import Array, write_atomic
 from railopt.base.errors import InputError, say
 
 __all__ = [
@@ -61,6 +63,8 @@ MODES = ("auto", "always", "never")
 # CPU seconds of interpreting after which compiled code is worth its price: what it costs to import
 # numba, to load a kernel from its cache, and to compile one (1 to 3 s).
 IMPORT_S, LOAD_S, COMPILE_S = 0.3, 0.05, 1.5
+SLOW_S = 0.02  # wall time of a call after which the next one is made in a thread, for Ctrl-C
+SEAL = b"\nrailopt crc32 "  # stands before the checksum of a file in numba's cache
 NO_CACHE = "numba's cache can't be used"
 # CPU seconds per element of a call's arrays when interpreted: a kernel that looks at each element
 # many times, one that passes over them a few times, and numpy
@@ -153,10 +157,13 @@ def kernel(
             if not state.pays(args):
                 return interpret(args)
             compiled = state.compile(args)
+        began = time.perf_counter()
         try:
-            return compiled(*args)
+            return interruptible(compiled, *args) if state.slow else compiled(*args)
         except Exception as error:
             return state.again(args, error)
+        finally:
+            state.slow = time.perf_counter() - began > SLOW_S and state.compiled != state.plain
 
     del call.__wrapped__
     call.plain, call.numpy = function, numpy or function  # type: ignore[attr-defined]
@@ -178,10 +185,11 @@ class _Kernel:
         self.function, self.options, self._writes = function, options, writes
         self._python, self._element_s = python, element_s
         self.compiled: Callable[..., Any] | None = None
+        self.slow = False  # whether the next call of the compiled form may be
         self._jitted: Any = None
         self._spent_s = 0.0  # CPU time
 
-    def _plain(self, *args: Any) -> Any:
+    def plain(self, *args: Any) -> Any:
         result = self._python(*args)
         return _unboxed(result) if isinstance(result, np.generic | list | tuple) else result
 
@@ -189,7 +197,7 @@ class _Kernel:
         """Run the function as plain Python, and count what that takes without compiling others."""
         began, compiling_s = time.process_time(), _totals["compiling"]
         try:
-            return self._plain(*args)
+            return self.plain(*args)
         finally:
             took = max(0.0, time.process_time() - began - (_totals["compiling"] - compiling_s))
             self._spent_s += took
@@ -201,7 +209,9 @@ class _Kernel:
         if compile_mode() == "never" or args[at] <= few:
             return self.interpret(args)
         found = self.interpret((*args[:at], few, *args[at + 1 :]))
-        return self.compile(args)(*args) if search.unfinished(found) else found
+        if not search.unfinished(found):
+            return found
+        return interruptible(self.compile(args), *args)
 
     def pays(self, args: tuple[Any, ...]) -> bool:
         """Whether compiled code is worth its price now."""
@@ -223,16 +233,21 @@ class _Kernel:
         """
         began = time.perf_counter()
         self.compiled = _in_a_thread(self._first_compiled, args)
+        self.slow = self.compiled != self.plain
         _totals["compiling"] += time.perf_counter() - began
         return self.compiled
 
     def _first_compiled(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         numba = _numba()
         if numba is None:
-            return self._plain
+            return self.plain
         try:
             jitted = self._with_cache()
+            if not all(map(_whole, self._cached("nbc"))):
+                raise ValueError("damaged")
             jitted.compile(tuple(map(numba.typeof, args)))
+            for file in self._cached("nbc"):
+                _seal(file)
         except Exception as error:
             return self._mended(args, error)
         return jitted
@@ -241,12 +256,12 @@ class _Kernel:
         """After an `error` of compiled code: another try, `_mended`, if compiling it for arguments
         of another type failed; what is compiled for others stays.
         """
-        if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+        if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
             raise KeyboardInterrupt from None  # it came while numba made the result
-        if self.compiled == self._plain or not _failed_to_compile(self.compiled, args, error):
+        if self.compiled == self.plain or not _failed_to_compile(self.compiled, args, error):
             raise error
         mended = _in_a_thread(self._mended, args, error)
-        if mended != self._plain:
+        if mended != self.plain:
             self.compiled = mended
         return mended(*args)
 
@@ -262,14 +277,14 @@ class _Kernel:
                 self._jitted = numba.njit(**self.options)(self.function)
         return self._jitted
 
-    def _indexes(self) -> list[Path]:
-        """The files in which numba's cache says what it has of this function.  Where another numba
-        names them otherwise none are found, which costs time alone.
+    def _cached(self, kind: str) -> list[Path]:
+        """This function's files in numba's cache: indexes, `nbi`, and compiled code, `nbc`.  Where
+        another numba names them otherwise none are found, which costs time alone.
         """
         folder = getattr(self._with_cache().stats, "cache_path", None)
         code = self.function.__code__
         name = f"{Path(code.co_filename).stem}.{self.function.__qualname__}-{code.co_firstlineno}"
-        return sorted(Path(folder).glob(f"{name}.*.nbi")) if folder else []
+        return sorted(Path(folder).glob(f"{name}.*.{kind}")) if folder else []
 
     def _in_cache(self) -> bool:
         if not _loaded.cache_info().currsize:
@@ -277,7 +292,7 @@ class _Kernel:
             _numba()
             _totals["compiling"] += time.perf_counter() - began
         try:
-            return _numba() is not None and bool(self._indexes())
+            return _numba() is not None and bool(self._cached("nbi"))
         except Exception:  # `compile` meets it again, and says what is the matter
             return True
 
@@ -309,17 +324,17 @@ class _Kernel:
                 f"{self.function.__module__}.{self.function.__name__} is interpreted, which is "
                 f"slower: numba {numba.__version__} does not compile it ({reason}); others may be"
             )
-        return self._plain
+        return self.plain
 
     def _dropped(self) -> bool:
         """Whether this function's cache files could be deleted."""
         try:
-            indexes = self._indexes()
-            for index in indexes:
-                index.unlink()
+            files = self._cached("nbi") + self._cached("nbc")
+            for file in files:
+                file.unlink(missing_ok=True)
         except Exception:  # of the disk, or of a numba that does not take the function
             return False
-        if not indexes:
+        if not files:
             return False
         _note("files in numba's cache that can't be read are replaced")
         return True
@@ -338,10 +353,13 @@ def _in_a_thread(work: Callable[..., Any], *args: Any) -> Any:
 
 
 def interruptible(work: Callable[..., Any], *args: Any) -> Any:
-    """The result of a kernel that may run for long without the GIL, by a thread, so that Ctrl-C is
-    handled meanwhile; the thread then goes on to its end, unheard.  In the main thread Ctrl-C would
-    be handled while numba makes an array of the result, where it is lost or fatal.
+    """The result of a kernel that may run for long, by a thread, so that Ctrl-C is handled after
+    it, or meanwhile if it runs without the GIL; the thread then goes on to its end, unheard.  In
+    the main thread Ctrl-C would strike while numba makes an array of the result, where it is lost
+    or fatal.
     """
+    if threading.current_thread() is not threading.main_thread():
+        return work(*args)
     from concurrent.futures import Future  # 10 ms, which commands need not spend
 
     made: Future[Any] = Future()
@@ -354,6 +372,26 @@ def interruptible(work: Callable[..., Any], *args: Any) -> Any:
 
     threading.Thread(target=run, daemon=True).start()
     return made.result()
+
+
+def _whole(file: Path) -> bool:
+    """Whether a file of numba's cache is as it was when it was sealed, if it was."""
+    code, seal, checksum = file.read_bytes().rpartition(SEAL)
+    return not seal or checksum == _checksum(code)
+
+
+def _seal(file: Path) -> None:
+    """Put a checksum after what numba saved and reads, since it has none, and damaged code may end
+    the process.
+    """
+    data = file.read_bytes()
+    if SEAL not in data:
+        with suppress(InputError):  # a folder that can't be written stays as it is
+            write_atomic(file, data + SEAL + _checksum(data), force=True)
+
+
+def _checksum(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(4, "big")
 
 
 def _unboxed(value: Any) -> Any:

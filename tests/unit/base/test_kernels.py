@@ -204,11 +204,14 @@ def test_a_cache_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.splitlines()) == (0, [expected])
 
 
-DAMAGE = {  # one kernel each: which of its two files, and what stands in it instead; None: its half
+# one kernel each: which of its two files, and what stands in it instead; None: its half; 1: what
+# differs in a bit of its machine code
+DAMAGE: dict[str, tuple[str, bytes | int | None]] = {
     "first": ("nbi", b"no index at all"),
     "second": ("nbi", None),
     "third": ("nbc", b""),
     "fourth": ("nbc", None),
+    "fifth": ("nbc", 1),
 }
 
 
@@ -233,6 +236,9 @@ def test_damaged_files_in_the_cache_are_one_line(
     for name, (suffix, damage) in DAMAGE.items():
         (file,) = (tmp_path / "__pycache__").glob(f"loops.{name}-*.{suffix}")
         whole = file.read_bytes()
+        if isinstance(damage, int):
+            at = whole.index(b"ELF") + 0x100
+            damage = whole[:at] + bytes([whole[at] ^ damage]) + whole[at + 1 :]
         file.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
     assert said() == "railopt: files in numba's cache that can't be read are replaced\n"
     assert said() == ""
@@ -504,6 +510,35 @@ def test_a_shuffle_is_a_permutation_of_the_first_items() -> None:
     assert sorted(items[:15]) == list(range(15))
     assert items[:15].tolist() != list(range(15))
     assert items[15:].tolist() == list(range(15, 20))
+
+
+@pytest.mark.slow
+def test_a_call_that_may_be_long_runs_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one, and one that comes after a slow one."""
+    monkeypatch.setattr(kernels, "compile_mode", lambda: "always")
+    made, lengths = kernel(zeros), list[int]()
+
+    def noted(work: Any, length: int) -> Any:
+        lengths.append(length)
+        return interruptible(work, length)
+
+    monkeypatch.setattr(kernels, "interruptible", noted)
+    for length in (1, 2):
+        assert len(made(length)) == length
+    monkeypatch.setattr(kernels, "SLOW_S", 0.0)
+    for length in (3, 4):
+        assert len(made(length)) == length
+    assert lengths == [1, 4]
+
+
+def test_what_a_kernel_raises_after_ctrl_c_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "compile_mode", lambda: "always")
+    tried = kernel(first_of)
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        with pytest.raises(ValueError, match=r"^nothing to compare$"):
+            tried(np.arange(0))
 
 
 def test_what_a_long_kernel_raises_is_raised() -> None:
