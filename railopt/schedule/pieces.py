@@ -336,11 +336,14 @@ def _send(
             ids[1, to] = origin[0] + runs[rail, run, SOURCE]
             ids[2, to] = origin[1] + runs[rail, run, TARGET]
             span[0, to] = runs[rail, run, OFFSET] + used
-            size = min(rest, quota, cap)
-            span[1, to] = size
-            used, quota, p = used + size, quota - size, p + 1
-            if size == rest:
-                at, used = at + 1, np.int64(0)
+            p += 1
+            if rest <= quota and rest <= cap:  # a branch, which is guessed, costs less than min
+                span[1, to] = rest
+                at, used, quota = at + 1, np.int64(0), quota - rest
+            else:
+                size = min(quota, cap)
+                span[1, to] = size
+                used, quota = used + size, quota - size
         now[PLACE, rail], now[USED, rail] = at, used
     return p
 
