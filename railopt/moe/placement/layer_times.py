@@ -42,6 +42,7 @@ class LayerTables(NamedTuple):
     expert lies side by side.
 
     home [E]  the home GPU of each expert;  have [E, D]  copies that need not be sent
+    place [D]  the node of each GPU, looked up, since to divide takes longer
     rates int64 [2, M] and scalars  come from `TimeModel.vectors`
     """
 
@@ -49,6 +50,7 @@ class LayerTables(NamedTuple):
     scalars: tuple[int, ...]
     tokens: Ints
     home: Ints
+    place: Ints
     have: Bools
 
 
@@ -72,8 +74,8 @@ def toggle(device: int, expert: int, state: LayerState) -> None:
     """Add the copy of an expert to a GPU, or take it away; never the home's."""
     scalars = state.layer.scalars
     nodes, gpus = scalars[NODES], scalars[GPUS]
-    devices, node, owner = nodes * gpus, device // gpus, state.layer.home[expert]
-    owner_node = owner // gpus
+    devices, owner = nodes * gpus, state.layer.home[expert]
+    node, owner_node = state.layer.place[device], state.layer.place[owner]
     sign = -1 if state.holds[expert, device] else 1
     mate = -1  # the first other GPU of the node that holds the expert
     fetcher: Any = np.int64(-1)  # the first other one whose copy has to be sent
@@ -117,7 +119,7 @@ def _send(
     """
     scalars = layer.scalars
     nodes, gpus = scalars[NODES], scalars[GPUS]
-    devices, node, owner_node = nodes * gpus, device // gpus, layer.home[expert] // gpus
+    devices, node, owner_node = nodes * gpus, layer.place[device], layer.place[layer.home[expert]]
     enter, leave = layer.rates[1, node], layer.rates[1, owner_node]
     move = 2 * devices + 2 * nodes
     last = move + devices + 2 * nodes
@@ -139,7 +141,7 @@ def begin(layer: LayerTables) -> tuple[Bools, Ints, Ints]:
     """(holds, times, away) where every expert is at home alone; away int64 [E * M]: tokens of each
     node that leave it.
     """
-    rates, scalars, tokens, home, _ = layer
+    rates, scalars, tokens, home, _, _ = layer
     experts, devices = tokens.shape
     nodes, gpus = scalars[NODES], scalars[GPUS]
     times = np.zeros(3 * devices + 4 * nodes + 1 + experts, np.int64)

@@ -40,6 +40,12 @@ def _contiguous(experts: int, devices: int) -> Ints:
     return contiguous_home(experts, devices).astype(np.int64)
 
 
+@lru_cache(64)
+def _places(nodes: int, gpus: int) -> Ints:
+    """The node of each GPU, made once."""
+    return np.repeat(np.arange(nodes), gpus)
+
+
 def layer_of(
     model: TimeModel, tokens: Ints, owner: Ints, have: npt.ArrayLike | None = None
 ) -> LayerTables:
@@ -47,7 +53,8 @@ def layer_of(
     would be compiled once more for a read-only view.
     """
     there = np.zeros(tokens.shape[::-1], np.bool_) if have is None else by_expert(have)
-    return LayerTables(*model.vectors, np.array(tokens.T, order="C"), owner, there)
+    place = _places(model.nodes, model.gpus)
+    return LayerTables(*model.vectors, np.array(tokens.T, order="C"), owner, place, there)
 
 
 def by_expert(table: npt.ArrayLike) -> Bools:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -124,12 +124,12 @@ def _follow(state: LayerState, path: Path, trail: Ints) -> tuple[int, int, int]:
 def _keep_tokens(device: int, expert: int, layer: LayerTables, path: Path) -> None:
     """The GPU has the expert: its tokens stay there, and those of its node in the node."""
     gpus, nodes = layer.scalars[GPUS], layer.scalars[NODES]
-    node, row = device // gpus, expert * nodes * gpus
+    node, row = layer.place[device], expert * nodes * gpus
     path.away[expert * nodes + node] = path.near[row + device] = 0
     path.crest[node, expert] = peak(path.near, row + node * gpus, row + (node + 1) * gpus)
     home = layer.home[expert]
     first = min(path.server[node, expert], device)
-    path.server[node, expert] = home if home // gpus == node else first
+    path.server[node, expert] = home if layer.place[home] == node else first
 
 
 @part(error_model="numpy")
@@ -184,20 +184,22 @@ def _next(
     -1 - node for the lightest of a node; expert -1 at the end.
     """
     nodes, gpus = scalars[NODES], scalars[GPUS]
-    devices, node = nodes * gpus, (link - nodes * gpus) % nodes
-    first, last = path.begins[busy], path.begins[busy + 1]
-    moved2, d2, e2 = _relieve_homes(first, last, nodes, path.away)
+    node = link - nodes * gpus  # that tokens come into; below 0 for a link of a GPU
+    out = node >= nodes  # or leave
+    node -= nodes if out else 0
+    pace = scalars[UP] if node < 0 else rates[0, node]
+    moved2, d2, e2 = _relieve_homes(path.begins[busy], path.begins[busy + 1], nodes, path.away)
     if gpus > 1:
         moved2, d2, e2 = _relieve_mates(busy, gpus, path, moved2, d2, e2)
-    if link >= devices + nodes:
+    if out:
         moved1, d1, e1 = _relieve_node(node, nodes, path.away)
     else:
-        own, end = (link, link + 1) if link < devices else (node * gpus, (node + 1) * gpus)
+        own, end = (link, link + 1) if node < 0 else (node * gpus, (node + 1) * gpus)
         moved1, d1, e1 = _relieve_homes(path.begins[own], path.begins[end], nodes, path.away)
-        if link < devices and gpus > 1:
+        if node < 0 and gpus > 1:
             moved1, d1, e1 = _relieve_mates(link, gpus, path, moved1, d1, e1)
-    gain1 = 4 * moved1 * (rates[0, node] if link >= devices else scalars[UP])
-    gain1 += 3 * scalars[TOKEN] * moved1 if first <= e1 < last else 0
+    at_busy = (path.begins[busy] <= e1) & (e1 < path.begins[busy + 1])
+    gain1 = moved1 * (4 * pace + at_busy * 3 * scalars[TOKEN])
     return (d1, e1) if moved1 > 0 and gain1 >= 3 * scalars[TOKEN] * moved2 else (d2, e2)
 
 
@@ -217,19 +219,25 @@ def _relieve_homes(first: int, last: int, nodes: int, away: Ints) -> tuple[int, 
     """(tokens, GPU, expert): the copy in another node that takes most tokens off the homes of
     experts `first` to `last`; expert -1 for none, GPU -1 - node for the lightest of that node.
     """
-    best, at = np.int64(0), -1
-    for i in range(first * nodes, last * nodes):
-        best, at = (away[i], i) if away[i] > best else (best, at)
-    return int(best), -1 - at % nodes if at >= 0 else -1, at // nodes if at >= 0 else -1
+    most, at = peak(away, first * nodes, last * nodes), first * nodes
+    if most == 0:
+        return most, -1, -1
+    while away[np.uint64(at)] != most:
+        at += 1
+    return most, -1 - at % nodes, at // nodes
 
 
 @part(error_model="numpy")
 def _relieve_node(node: int, nodes: int, away: Ints) -> tuple[int, int, int]:
     """The same for the copy that takes most tokens off what leaves one node."""
-    best = node
+    at = node
+    most: Any = np.int64(0)
     for i in range(node, len(away), nodes):
-        best = i if away[i] > away[best] else best
-    return away[best], -1 - node, best // nodes
+        value = away[np.uint64(i)]
+        most = value if value > most else most
+    while away[at] != most:
+        at += nodes
+    return most, -1 - node, at // nodes
 
 
 @part(error_model="numpy")
@@ -240,9 +248,15 @@ def _relieve_mates(
     sends to it (by `_relieve_homes`), or on a node-mate.
     """
     node, mates = top // gpus, -1
-    for e in range(path.crest.shape[1]):
-        if path.server[node, e] == top and path.crest[node, e] > best:
-            best, mates = path.crest[node, e], e
+    most: Any = np.int64(0)
+    for k in range(path.crest.shape[1]):
+        e = np.uint64(k)
+        value = path.crest[node, e] if path.server[node, e] == top else 0
+        most = value if value > most else most
+    if most > best:
+        best, mates = most, 0
+        while path.server[node, mates] != top or path.crest[node, mates] != most:
+            mates += 1
     row = max(mates, 0) * path.crest.shape[0] * gpus
     nearest = _argmax(path.near, row + node * gpus, row + (node + 1) * gpus) - row
     return best, device if mates < 0 else nearest, expert if mates < 0 else mates
