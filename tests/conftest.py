@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import settings
 
+from railopt.base import processes
+from railopt.base.kernels import compile_mode
 from railopt.cli.main import main
+from tests.in_process import contained
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=200)
@@ -54,6 +57,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def ctrl_c() -> None:
     """Ctrl-C is Python's own again, whatever a library that was tested before has made of it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Back-ends run here, without a process each."""
+    monkeypatch.setattr(processes, "contain", contained)
+
+
+@pytest.fixture
+def compiled_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels are compiled at their first call, whatever the environment says."""
+    with monkeypatch.context() as patch:
+        patch.setenv("RAILOPT_COMPILE", "always")
+        compile_mode.cache_clear()
+        yield
+    compile_mode.cache_clear()
 
 
 @dataclass(frozen=True)

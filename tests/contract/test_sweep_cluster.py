@@ -33,12 +33,13 @@ def kernels_are_compiled() -> None:
 
 
 class Cluster:
-    """A scheduler and workers, each a command of its own, that end with the test."""
+    """A scheduler and workers, each a command of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "scheduler.json"
-        self._folder, self._running = folder, ExitStack()
-        self._start("scheduler", "--scheduler-file", self.file, "--port", 0, "--no-dashboard")
+        self._folder, self._scheduler, self._workers = folder, ExitStack(), ExitStack()
+        command = ("scheduler", "--scheduler-file", self.file, "--port", 0, "--no-dashboard")
+        self._start(self._scheduler, *command)
         end = time.monotonic() + 60
         while not self.file.exists():
             assert time.monotonic() < end, "no scheduler file after 60 s"
@@ -46,9 +47,10 @@ class Cluster:
 
     def worker(self, *options: object) -> subprocess.Popen[bytes]:
         """One more worker command."""
-        return self._start("worker", "--scheduler-file", self.file, "--no-dashboard", *options)
+        command = ("worker", "--scheduler-file", self.file, "--no-dashboard", *options)
+        return self._start(self._workers, *command)
 
-    def _start(self, *command: object) -> subprocess.Popen[bytes]:
+    def _start(self, running: ExitStack, *command: object) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(
             [sys.executable, "-m", "dask", *map(str, command), "--host", "127.0.0.1"],
             cwd=self._folder,
@@ -57,12 +59,17 @@ class Cluster:
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        self._running.callback(_end, child)
+        running.callback(_end, child)
         return child
+
+    def end_workers(self) -> None:
+        """End every worker that was started."""
+        self._workers.close()
 
     def close(self) -> None:
         """End every process that was started."""
-        self._running.close()
+        self.end_workers()
+        self._scheduler.close()
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -71,11 +78,18 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait(30)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
     yield made
     made.close()
+
+
+@pytest.fixture
+def cluster(scheduler: Cluster) -> Iterator[Cluster]:
+    """A scheduler without workers; those that a test starts end with it."""
+    yield scheduler
+    scheduler.end_workers()
 
 
 NANNY: tuple[object, ...] = ("--nworkers", 1, "--nthreads", 1)

@@ -73,6 +73,7 @@ def without_nic(
 
 
 State = tuple[Any, ...]
+Hop = tuple[Any, ...]
 
 
 class States:
@@ -88,8 +89,10 @@ class States:
             for _ in range(exchange.demand[g, h])
             if g != h
         ]
+        self._ways: dict[tuple[int, State], list[tuple[State, tuple[Hop, ...]]]] = {}
+        self._costs: dict[tuple[Hop, ...], tuple[int, int] | None] = {}
 
-    def hops(self, chunk: int, place: State) -> Iterator[tuple[State, tuple[Any, ...]]]:
+    def hops(self, chunk: int, place: State) -> Iterator[tuple[State, Hop]]:
         """Every next place, and the hop: ("in", GPU, GPU) or ("wire", node, node, rail)."""
         e, (g, h) = self.e, self.chunks[chunk]
         i, j = g // e.gpus, h // e.gpus
@@ -109,18 +112,26 @@ class States:
             if place == ("off", r):
                 yield ("done",), ("in", j * e.gpus + owner, h)
 
-    def ways(self, chunk: int, place: State) -> list[tuple[State, list[tuple[Any, ...]]]]:
+    def ways(self, chunk: int, place: State) -> list[tuple[State, tuple[Hop, ...]]]:
         """What a chunk can do in a period: at most one hop, or in an epoch as many as it likes."""
-        found: list[tuple[State, list[tuple[Any, ...]]]] = [(place, [])]
+        if (chunk, place) in self._ways:
+            return self._ways[chunk, place]
+        found: list[tuple[State, tuple[Hop, ...]]] = [(place, ())]
         for after, hop in self.hops(chunk, place):
             if self.e.epoch:
-                found += [(last, [hop, *more]) for last, more in self.ways(chunk, after)]
+                found += [(last, (hop, *more)) for last, more in self.ways(chunk, after)]
             else:
-                found.append((after, [hop]))
+                found.append((after, (hop,)))
+        self._ways[chunk, place] = found
         return found
 
-    def cost(self, hops: list[tuple[Any, ...]]) -> tuple[int, int] | None:
+    def cost(self, hops: tuple[Hop, ...]) -> tuple[int, int] | None:
         """(time on the wire, time inside), or None where a NIC has too many peers."""
+        if hops not in self._costs:  # wherever the chunks are that make none
+            self._costs[hops] = self._cost(hops)
+        return self._costs[hops]
+
+    def _cost(self, hops: tuple[Hop, ...]) -> tuple[int, int] | None:
         e = self.e
         loads: Counter[Any] = Counter()
         met: dict[Any, set[int]] = {}
@@ -139,9 +150,9 @@ class States:
         wire = max((t for key, t in loads.items() if key[0] == "wire"), default=0)
         return wire, max((t for key, t in loads.items() if key[0] != "wire"), default=0)
 
-    def steps(self, state: State) -> Iterator[tuple[State, list[tuple[Any, ...]], tuple[int, int]]]:
+    def steps(self, state: State) -> Iterator[tuple[State, tuple[Hop, ...], tuple[int, int]]]:
         for chosen in itertools.product(*(self.ways(c, p) for c, p in enumerate(state))):
-            hops = [hop for _, some in chosen for hop in some]
+            hops = tuple(hop for _, some in chosen for hop in some)
             cost = self.cost(hops)
             if cost is not None:
                 yield tuple(after for after, _ in chosen), hops, cost
@@ -210,6 +221,7 @@ def _calls(free: list[tuple[int, int, int]]) -> Iterator[tuple[Any, ...]]:
         yield tuple(call for call in chosen if call is not None)
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + INSTANCES))
 def test_the_optimum_is_that_of_a_search_through_all_states(seed: int) -> None:
     exchange = instance(seed)
@@ -223,6 +235,7 @@ def test_the_optimum_is_that_of_a_search_through_all_states(seed: int) -> None:
     assert bound(exchange).value <= truth
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_scale_up_alone_may_work_between_two_stages() -> None:
     """In the middle period one chunk comes in while another goes out."""
     small = without_nic(3, [1, 2], [1, 2], (1, 3, 3))

@@ -71,21 +71,16 @@ def least_time_of_few_sizes(sizes: list[int], speeds: list[int]) -> Fraction:
     """The optimum of many jobs with a small sum: all loads that all rails but the last can have
     together.
     """
-    reached = {(0,) * (len(speeds) - 1)}
+    total, common = sum(sizes), lcm(*speeds)
+    reached = np.zeros((total + 1,) * (len(speeds) - 1), np.bool_)
+    reached.flat[0] = True
     for size in sizes:
-        reached |= {
-            (*loads[:n], loads[n] + size, *loads[n + 1 :])
-            for loads in reached
-            for n in range(len(loads))
-        }
-    total = sum(sizes)
-    return min(
-        max(
-            Fraction(load, speed)
-            for load, speed in zip((*loads, total - sum(loads)), speeds, strict=True)
-        )
-        for loads in reached
-    )
+        before = reached.copy()
+        for rail in range(reached.ndim):
+            reached.swapaxes(0, rail)[size:] |= before.swapaxes(0, rail)[:-size]
+    loads = np.argwhere(reached)
+    times = np.column_stack([loads, total - loads.sum(axis=1)]) * (common // np.array(speeds))
+    return Fraction(int(times.max(axis=1).min()), common)
 
 
 def test_never_wrong_on_mostly_caps() -> None:

@@ -54,7 +54,7 @@ def instance(rng: np.random.Generator) -> tuple[Fabric, Chunks]:
 def every_plan(fabric: Fabric, chunks: Chunks) -> tuple[Ints, Ints, int]:
     """(time x scale, bytes moved) of every plan on living rails, and the scale."""
     rails, count = fabric.rails, len(chunks)
-    chosen = np.arange(rails**count)[:, None] // rails ** np.arange(count) % rails
+    chosen = np.indices((rails,) * count).reshape(count, -1).T
     scale = int(np.lcm.reduce(np.concatenate([fabric.tx[fabric.tx > 0], fabric.rx[fabric.rx > 0]])))
     worst, alive = np.zeros(len(chosen), np.int64), np.ones(len(chosen), bool)
     for ends, rates in ((chunks.src, fabric.tx), (chunks.dst, fabric.rx)):

@@ -13,6 +13,7 @@ from railopt import POLICIES, Chunks, Fabric, Planner, Traffic, gap, plan
 from railopt.checker import check_certificate
 from railopt.evidence.bounds import local_bound, lower_bound
 from railopt.policies.longest_first import PAIR_WEIGHT
+from tests.property.test_coupled_brute_force import optimum
 
 
 @st.composite
@@ -40,31 +41,6 @@ def instances(draw: st.DrawFn, most: int = 6, rails_most: int = 3) -> tuple[Fabr
     return draw(fabrics(nodes, rails)), Chunks.from_arrays(
         src=src, dst=(src + hop) % nodes, size=np.array(size, np.int64), nodes=nodes
     )
-
-
-def optimum(fabric: Fabric, chunks: Chunks) -> Fraction:
-    """The best makespan of all assignments to living rails."""
-    alive = [
-        [n for n in range(fabric.rails) if fabric.tx[k, n] and fabric.rx[f, n]]
-        for k, f in zip(chunks.src, chunks.dst, strict=True)
-    ]
-    best = None
-    for rails in product(*alive):
-        send, recv = np.zeros((2, fabric.nodes, fabric.rails), np.int64)
-        np.add.at(send, (chunks.src, rails), chunks.size)
-        np.add.at(recv, (chunks.dst, rails), chunks.size)
-        time = max(
-            (
-                Fraction(int(load), int(rate))
-                for loads, rates in ((send, fabric.tx), (recv, fabric.rx))
-                for load, rate in zip(loads.flat, rates.flat, strict=True)
-                if load
-            ),
-            default=Fraction(0),
-        )
-        best = time if best is None else min(best, time)
-    assert best is not None
-    return best
 
 
 @given(instances())

@@ -2,7 +2,7 @@
 memory.
 
 Each file is checked by a process of its own that may use 1 GiB, and 15 seconds of a processor that
-others may share.
+others may share.  These processes are forks of one that has loaded the checker and nothing else.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import struct
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -33,30 +33,57 @@ kernel = railopt.checker
 SECONDS, BYTES = 15, 1 << 30
 
 
-# As `python -S checker.py FILE` does, by way of its bytecode, which a script has none of.
-ALONE = f"""import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, ({BYTES}, {BYTES}))
-resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))
+# For each line FILE, as `python -S checker.py FILE > FILE.out 2> FILE.err` does; prints exit codes.
+ALONE = f"""import os, resource, sys
 from importlib.util import module_from_spec, spec_from_file_location
 spec = spec_from_file_location("checker", sys.argv[1])
 sys.modules["checker"] = checker = module_from_spec(spec)
 spec.loader.exec_module(checker)
-sys.exit(checker.main(sys.argv[2:]))"""
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_AS, ({BYTES}, {BYTES}))
+        resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))
+        for stream, end in ((1, ".out"), (2, ".err")):
+            os.dup2(os.open(line[:-1] + end, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+        sys.exit(checker.main([line[:-1]]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)"""
 
 
-def run_alone(path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-S", "-I", "-c", ALONE, str(kernel.__file__), str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+class Done(NamedTuple):
+    """What the checker answered about a file."""
+
+    code: int
+    out: str
+    err: str
 
 
-def assert_refused(path: Path) -> None:
-    done = run_alone(path)
-    said = (done.stdout + done.stderr).strip()
-    assert done.returncode in (1, 4), said[-300:]
+Alone = Callable[[Path], Done]
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Alone]:
+    """Check a file in a process of its own."""
+    command = [sys.executable, "-S", "-I", "-c", ALONE, str(kernel.__file__)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as loaded:
+        assert loaded.stdin is not None
+        assert loaded.stdout is not None
+        given, codes = loaded.stdin, loaded.stdout
+
+        def run(path: Path) -> Done:
+            print(path, file=given, flush=True)
+            code = int(codes.readline())
+            return Done(code, *(Path(f"{path}{end}").read_text() for end in (".out", ".err")))
+
+        yield run
+
+
+def assert_refused(path: Path, alone: Alone) -> None:
+    done = alone(path)
+    said = (done.out + done.err).strip()
+    assert done.code in (1, 4), said[-300:]
     assert "Traceback" not in said
     assert len(said.splitlines()) == 1, said
     assert len(said) < 600
@@ -216,10 +243,10 @@ CERTIFICATES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CERTIFICATES)
-def test_a_hostile_certificate_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_hostile_certificate_is_refused(name: str, tmp_path: Path, alone: Alone) -> None:
     path = tmp_path / "c.json"
     path.write_text(json.dumps(CERTIFICATES[name]()))
-    assert_refused(path)
+    assert_refused(path, alone)
 
 
 TEXTS = {
@@ -239,10 +266,10 @@ TEXTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_hostile_text_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_hostile_text_is_refused(name: str, tmp_path: Path, alone: Alone) -> None:
     path = tmp_path / "c.json"
     path.write_bytes(TEXTS[name])
-    assert_refused(path)
+    assert_refused(path, alone)
 
 
 def test_what_a_terminal_can_not_print_is_escaped(tmp_path: Path) -> None:
@@ -259,15 +286,15 @@ def test_what_a_terminal_can_not_print_is_escaped(tmp_path: Path) -> None:
     assert r"claimed by \xe9\u4e2d" in done.stdout
 
 
-def test_what_a_certificate_says_is_printed_as_one_line(tmp_path: Path) -> None:
+def test_what_a_certificate_says_is_printed_as_one_line(tmp_path: Path, alone: Alone) -> None:
     record = local([3, 2, 2], {"kind": "claimed", "by": "x\nc.json: optimal\x1b[2J\u202e"}, 4)
     path = tmp_path / "c.json"
     path.write_text(json.dumps(record))
-    done = run_alone(path)
-    assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 1
-    assert done.stdout.strip().isprintable()
-    assert "claimed by x\\nc.json: optimal\\x1b[2J\\u202e" in done.stdout
+    done = alone(path)
+    assert done.code == 0
+    assert len(done.out.splitlines()) == 1
+    assert done.out.strip().isprintable()
+    assert "claimed by x\\nc.json: optimal\\x1b[2J\\u202e" in done.out
 
 
 # ---------------------------------------------------------------- plan files
@@ -374,9 +401,9 @@ PLANS: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANS)
-def test_a_hostile_plan_is_refused(name: str, plan_file: Path) -> None:
+def test_a_hostile_plan_is_refused(name: str, plan_file: Path, alone: Alone) -> None:
     PLANS[name](plan_file)
-    assert_refused(plan_file)
+    assert_refused(plan_file, alone)
 
 
 @pytest.mark.parametrize("fabric", [None, 7, "x", {"nodes": 10**12, "rails": -1}, {"nodes": []}])

@@ -24,6 +24,7 @@ Cli = Callable[..., Any]
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(("startup", "best_us", "stages"), [("1/2", "19/2", 3), ("2", "13", 2)])
 def test_stages_are_weighed_against_their_start_ups(
     startup: str, best_us: str, stages: int

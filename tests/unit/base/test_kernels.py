@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
 import importlib.util
 import os
 import signal
@@ -90,11 +92,11 @@ def ran(
     )
 
 
-def loaded(folder: Path) -> Any:
-    """`loops` of a folder in this process, as one that starts now has it."""
-    if not (folder / "loops.py").exists():
+def loaded(folder: Path, name: str = "loops") -> Any:
+    """`loops`, or another module, of a folder in this process, as one that starts now has it."""
+    if name == "loops" and not (folder / "loops.py").exists():
         (folder / "loops.py").write_text(MODULE)
-    spec = importlib.util.spec_from_file_location("loops", folder / "loops.py")
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -115,10 +117,17 @@ MOST = "import loops\nassert loops.most(np.arange(10)) == 9"
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder whose cache has `most`; other processes may find that this one wrote it anew."""
+    """A folder whose cache has `most`, of ten numbers, as RAILOPT_COMPILE asks."""
+    from numba import config
+
     folder = tmp_path_factory.mktemp("compiled")
-    done = ran(folder, MOST, "always")
-    assert (done.returncode, done.stderr, len(cached(folder))) == (0, "", 2)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAILOPT_COMPILE", "always")
+        patched.setattr(config, "CACHE_DIR", "")
+        compile_mode.cache_clear()
+        assert loaded(folder).most(np.arange(10)) == 9
+    compile_mode.cache_clear()
+    assert len(cached(folder)) == 2
     return folder
 
 
@@ -196,12 +205,34 @@ def test_another_value_of_the_variable_is_refused(monkeypatch: pytest.MonkeyPatc
     compile_mode.cache_clear()
 
 
+@pytest.fixture(params=["always", "auto"])
+def anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """RAILOPT_COMPILE, in this process, which has said, interpreted and given up nothing yet."""
+    mode = str(request.param)
+    monkeypatch.setattr(kernels, "compile_mode", lambda: mode)
+    nothing = {"interpreted": 0.0, "cache": True, "failed": False}
+    monkeypatch.setattr(kernels, "_totals", {**kernels._totals, **nothing})
+    monkeypatch.setattr(errors, "_said", set())
+    return mode
+
+
+always = pytest.mark.parametrize("anew", ["always"], indirect=True)
+
+
 @pytest.mark.slow
-def test_a_cache_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+@always
+def test_a_cache_folder_that_cannot_be_made_is_one_line(
+    anew: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from numba import config
+
     asked = str(tmp_path / "loops.py" / "cache")
-    done = ran(tmp_path, MOST, "always", NUMBA_CACHE_DIR=asked)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", asked)
+    monkeypatch.setattr(config, "CACHE_DIR", asked)
+    with on_stderr():
+        assert loaded(tmp_path).most(np.arange(10)) == 9
     expected = f"railopt: NUMBA_CACHE_DIR={asked} can't be used: numba keeps kernels elsewhere"
-    assert (done.returncode, done.stderr.splitlines()) == (0, [expected])
+    assert capsys.readouterr().err.splitlines() == [expected]
 
 
 # one kernel each: which of its two files, and what stands in it instead; None: its half; 1: what
@@ -245,33 +276,45 @@ def test_damaged_files_in_the_cache_are_one_line(
 
 
 @pytest.mark.slow
-def test_a_cache_of_another_version_is_replaced(tmp_path: Path) -> None:
+@always
+def test_a_cache_of_another_version_is_replaced(
+    anew: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A type that a cached kernel was compiled for has another name now."""
-    (tmp_path / "kinds.py").write_text("import typing\nclass Old(typing.NamedTuple):\n    a: int\n")
-    uses = "from railopt.base.kernels import kernel\n@kernel\ndef first(x):\n    return x.a\n"
-    (tmp_path / "users.py").write_text(uses)
-    code = "import kinds, users\nprint(users.first(kinds.{}(7)))"
-    assert ran(tmp_path, code.format("Old"), "always").stdout == "7\n"
-    kinds = tmp_path / "kinds.py"
-    kinds.write_text(kinds.read_text().replace("Old", "Renamed"))
-    done = ran(tmp_path, code.format("Renamed"), "always")
-    assert (done.stdout, len(done.stderr.splitlines())) == ("7\n", 1)
+    (tmp_path / "users.py").write_text(
+        "from railopt.base.kernels import kernel\n@kernel\ndef first(x):\n    return x.a\n"
+    )
+    said = []
+    for kind in ("Old", "Renamed"):
+        text = f"import typing\nclass {kind}(typing.NamedTuple):\n    a: int\n"
+        (tmp_path / "kinds.py").write_text(text)
+        kinds = loaded(tmp_path, "kinds")
+        monkeypatch.setitem(sys.modules, "kinds", kinds)
+        with on_stderr():
+            assert loaded(tmp_path, "users").first(getattr(kinds, kind)(7)) == 7
+        said.append(capsys.readouterr().err)
+    assert said == ["", "railopt: files in numba's cache that can't be read are replaced\n"]
 
 
 @pytest.mark.slow
-def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+@always
+def test_a_cache_that_cannot_be_written_is_one_line(
+    anew: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """numba compiles, and fails when it saves."""
-    code = (
-        "import builtins, io, errno\nplain = io.open\n"
-        "def full(file, mode='r', *more, **named):\n"
-        "    if '__pycache__' in str(file) and 'w' in mode:\n"
-        "        raise OSError(errno.ENOSPC, 'No space left on device')\n"
-        "    return plain(file, mode, *more, **named)\n"
-        "builtins.open = full\n"
-    )
-    done = ran(tmp_path, code + call(), "always", PYTHONDONTWRITEBYTECODE="1")
-    assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr
-    (line,) = done.stderr.splitlines()
+    plain = builtins.open
+
+    def full(file: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
+        if "__pycache__" in str(file) and "w" in mode:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return plain(file, mode, *more, **named)
+
+    called = loaded(tmp_path).most_of_two
+    monkeypatch.setattr(builtins, "open", full)
+    with on_stderr():
+        assert called(np.arange(10), np.arange(9)) == 9
+    monkeypatch.setattr(builtins, "open", plain)
+    (line,) = capsys.readouterr().err.splitlines()
     assert "numba's cache can't be used (OSError" in line
     assert "No space left" in line
 
@@ -284,27 +327,37 @@ def test_without_numba_everything_is_interpreted(tmp_path: Path) -> None:
     assert line.startswith("railopt: kernels are interpreted, which is slower: no numba")
 
 
-SECOND = """
-import importlib, loops
-loops = importlib.reload(loops)
-assert loops.most(np.arange(5)) == 4
-"""
+@pytest.mark.slow
+@always
+def test_without_numba_modules_that_come_later_have_kernels_too(
+    anew: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.setattr(kernels, "_loaded", cache(kernels._loaded.__wrapped__))
+    monkeypatch.setattr(kernels, "_parts", [])
+    with on_stderr():
+        for _ in range(2):
+            assert loaded(tmp_path).most(np.arange(10)) == 9
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("railopt: kernels are interpreted, which is slower: no numba")
 
 
 @pytest.mark.slow
-def test_without_numba_modules_that_come_later_have_kernels_too(tmp_path: Path) -> None:
-    done = ran(tmp_path, "sys.modules['numba'] = None\n" + MOST + SECOND, "always")
-    assert (done.returncode, len(done.stderr.splitlines())) == (0, 1), done.stderr
+def test_a_numba_that_refuses_functions_is_one_line(
+    anew: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import numba
 
+    def njit(*_: Any, **__: Any) -> Any:
+        raise TypeError("no such option")
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["always", None])
-def test_a_numba_that_refuses_functions_is_one_line(tmp_path: Path, mode: str | None) -> None:
-    newer = "import numba\ndef njit(*args, **options): raise TypeError('no such option')\n"
-    code = f"{newer}numba.njit = njit\n{call(size=200_000)}{SECOND}"
-    done = ran(tmp_path, code, mode)
-    assert done.returncode == 0, done.stderr
-    assert ["no such option" in line for line in done.stderr.splitlines()] == [True]
+    monkeypatch.setattr(numba, "njit", njit)
+    values = np.arange(200_000)
+    with on_stderr():
+        assert loaded(tmp_path).most_of_two(values, values[::-1].copy()) == 199_999
+        assert loaded(tmp_path).most(np.arange(5)) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no such option" in line
 
 
 @pytest.mark.slow

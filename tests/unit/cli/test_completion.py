@@ -24,10 +24,16 @@ def test_the_shell_gets_every_command(railopt_cli: Cli) -> None:
     assert all(name in ran.out for name in words)
 
 
-def _completed(folder: Path, *words: str) -> list[str]:
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What bash is given, made once."""
+    path = tmp_path_factory.mktemp("completion") / "railopt.bash"
+    path.write_text(completion.bash())
+    return path
+
+
+def _completed(script: Path, folder: Path, *words: str) -> list[str]:
     """What bash offers after these words, the last of which is being typed."""
-    script = folder / "railopt.bash"
-    script.write_text(completion.bash())
     typed = " ".join(f"'{word}'" for word in ("railopt", *words))
     line = (
         f"source {script}; COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _railopt; "
@@ -63,7 +69,7 @@ def _completed(folder: Path, *words: str) -> list[str]:
         (["nonsense", ""], []),
     ],
 )
-def test_bash_completes(tmp_path: Path, words: list[str], offered: list[str]) -> None:
+def test_bash_completes(script: Path, tmp_path: Path, words: list[str], offered: list[str]) -> None:
     assert shutil.which("bash"), "bash runs this project's tests"
     (tmp_path / "my bytes.csv").touch()
-    assert sorted(_completed(tmp_path, *words)) == sorted(offered)
+    assert sorted(_completed(script, tmp_path, *words)) == sorted(offered)

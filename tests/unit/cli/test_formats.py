@@ -58,7 +58,7 @@ TABLES = {
     "hybrid": ["hybrid"],
     "weigh": [
         *("weigh", "drift:steps=4", "--nodes", "2", "--gpus", "2"),
-        *("--model", "mixtral-8x7b", "--steps", "1"),
+        *("--model", "mixtral-8x7b", "--steps", "1", "--order", "rails,split"),
     ],
 }
 LONG = {

@@ -100,7 +100,7 @@ def struck(child: subprocess.Popen[str], within_s: float = 120) -> str:
 def test_ctrl_c_ends_a_command(line: str, tmp_path: Path) -> None:
     child = started(line, tmp_path)
     deadline = time.monotonic() + 180
-    while cpu_s(child.pid) < 2 and time.monotonic() < deadline:  # its modules and kernels are there
+    while cpu_s(child.pid) < 1.5 and time.monotonic() < deadline:  # modules, kernels are there
         time.sleep(0.05)
     err = struck(child)
     assert err.splitlines().count("railopt: interrupted") == 1
@@ -121,7 +121,7 @@ def test_ctrl_c_ends_a_sweep_and_the_instance_at_work_is_no_row(tmp_path: Path) 
     (tmp_path / "spec.toml").write_text(SPEC)
     child = started("sweep spec.toml -o results --shard 0/1 --workers 1", tmp_path)
     deadline = time.monotonic() + 180
-    while not any(cpu_s(pid) > 1 for pid in children(child.pid)) and time.monotonic() < deadline:
+    while not any(cpu_s(pid) > 0.7 for pid in children(child.pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert "interrupted: run it again to go on" in struck(child)
     assert len(results.read(tmp_path / "results").rows) < 3

@@ -28,7 +28,8 @@ REPORTS = [f"node{k}_rail{n}.json" for k in range(2) for n in range(8)]
 RUN = {
     **TABLES,
     **LONG,
-    "demo": ["demo", "--figure", "demo.svg"],
+    "weigh": TABLES["weigh"][:-2],  # every mechanism
+    "demo": ["demo"],
     "devices": ["devices"],
     "fabric": ["fabric", "show", "fabric.toml", "--figure", "node.svg"],
     "convert": ["convert", "plan.npz", "plan.cm"],
@@ -138,8 +139,18 @@ def test_all_output_fits_a_terminal_of_100_columns(tmp_path: Path) -> None:
     assert list(names) == list(RUN)
     failed = {name for name, code in zip(names, codes, strict=True) if code not in ("0", "None")}
     assert failed - {"devices"} == {name for name in RUN if name.startswith("refused")}
-    found = {name: too_long(said) for name, said in zip(names, parts[::2], strict=False)}
+    said = dict(zip(names, parts[::2], strict=False))
+    found = {name: too_long(text) for name, text in said.items()}
     assert {name: lines for name, lines in found.items() if lines} == {}
+    assert_demo(said["demo"], tmp_path)
+
+
+def assert_demo(said: str, folder: Path) -> None:
+    """The demo without options has saved its figure, and has a row per number of nodes."""
+    assert (folder / "railopt-demo.svg").read_text().startswith("<?xml")
+    assert "saved railopt-demo.svg" in said
+    rows = [line.split() for line in ESCAPE.sub("", said).splitlines()]
+    assert [row[3] for row in rows if row[:1] in (["2"], ["4"], ["8"])] == ["2", "4", "8"]
 
 
 def test_a_line_that_is_too_long_is_found(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
     monkeypatch.setattr(Host, "folder", tmp_path_factory.getbasetemp(), raising=False)
     monkeypatch.setattr(planner, "Gpu", Host)
     monkeypatch.setattr(routing, "Gpu", Host)
+    monkeypatch.setattr(routing, "_BLOCKS", 3)  # of 512 coroutines each, one after another
 
 
 def messages_of(counts: Array) -> Array:

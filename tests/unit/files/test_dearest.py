@@ -1,5 +1,6 @@
 """The dearest file that each reader accepts or refuses, read by a process of its own that may use
-20 seconds of a processor (others may share it: alone it takes a quarter of that) and 2 GiB.
+20 seconds of a processor (others may share it: alone it takes a quarter of that) and 2 GiB.  Each
+is a fork of one process that has railopt loaded.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import railopt
-from railopt.base.arrays import save_npz
+from railopt.base.arrays import saved_digest
 from railopt.files import formats
 from railopt.model import traffic
 from railopt.sweep import spec
@@ -31,11 +32,28 @@ CHECK = "import railopt; railopt.check('{path}')"
 CONVERT = "from railopt.answers.convert import convert; convert('{path}', '{path}.cm')"
 
 
-LIMITED = (
-    "import resource\n"
-    f"resource.setrlimit(resource.RLIMIT_AS, ({BYTES}, {BYTES}))\n"
-    f"resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))\n"
-)
+# A line is a command for a fork, whose limits and seconds are its own; the answer is how it ended.
+FORKS = f"""
+import os, resource, sys, traceback
+import railopt.answers.convert, railopt.moe.placement.files, railopt.moe.routing.files
+import railopt.sweep.spec
+from railopt.base.errors import RailoptError
+print("ready", flush=True)
+for line in sys.stdin:
+    child = os.fork()
+    if child:
+        print(os.waitpid(child, 0)[1], flush=True)
+        continue
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, ({BYTES}, {BYTES}))
+        resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))
+        try: exec(line)
+        except RailoptError: pass
+        os._exit(0)
+    finally:
+        traceback.print_exc()
+        os._exit(1)
+"""
 
 
 def local(sizes: str, witness: str, bound: int) -> str:
@@ -109,19 +127,40 @@ TEXTS: dict[str, tuple[str, str, Callable[[], str]]] = {
 }
 
 
-def answered(command: str, path: Path) -> None:
-    """The reader answers, with a value or an error of railopt's own."""
-    code = LIMITED + (
-        "from railopt.base.errors import RailoptError\n"
-        f"try: {command.replace('{path}', str(path))}\nexcept RailoptError: pass"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-500:]
+Answered = Callable[[str, Path], None]
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answered]:
+    """Assert that a reader answers, with a value or an error of railopt's own."""
+    words = tmp_path_factory.mktemp("forks") / "stderr"
+    with (
+        words.open("w") as said,
+        subprocess.Popen(
+            [sys.executable, "-c", FORKS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        ) as forks,
+    ):
+        assert forks.stdin is not None
+        assert forks.stdout is not None
+        assert forks.stdout.readline() == "ready\n", words.read_text()[-500:]
+
+        def answers(command: str, path: Path) -> None:
+            assert forks.stdin is not None
+            assert forks.stdout is not None
+            before = words.stat().st_size
+            print(command.replace("{path}", str(path)), file=forks.stdin, flush=True)
+            assert forks.stdout.readline() == "0\n", words.read_text()[before:][-500:]
+
+        yield answers
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
-def test_the_dearest_text_is_answered(name: str, tmp_path: Path) -> None:
+def test_the_dearest_text_is_answered(name: str, answered: Answered, tmp_path: Path) -> None:
     file, command, text = TEXTS[name]
     path = tmp_path / file
     path.write_text(text())
@@ -129,22 +168,26 @@ def test_the_dearest_text_is_answered(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_dearest_arrays_are_answered(tmp_path: Path) -> None:
+def test_the_dearest_loads_are_answered(answered: Answered, tmp_path: Path) -> None:
     load = tmp_path / "load.npy"
     np.save(load, np.ones((1, 1024, 32768), np.int8))
     answered(TRACE, load)
-    packed = tmp_path / "packed.npz"
-    save_npz(packed, "traffic", {"nodes": 1}, {"bytes": np.zeros((5790, 5790), np.int64)})
-    with zipfile.ZipFile(packed) as stored:
-        parts = {name: stored.read(name) for name in stored.namelist()}
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as again:
-        for name, data in parts.items():
-            again.writestr(name, data)
+
+
+@pytest.mark.slow
+def test_the_dearest_traffic_is_answered(answered: Answered, tmp_path: Path) -> None:
+    packed, matrix = tmp_path / "packed.npz", np.zeros((5790, 5790), np.int64)
+    header = {"railopt": "traffic", "version": 1, "nodes": 1}
+    digest = saved_digest("traffic", {"nodes": 1}, {"bytes": matrix})
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("header.json", json.dumps({**header, "digest": digest}))
+        with archive.open("bytes.npy", "w") as member:
+            np.save(member, matrix)
     answered("from railopt import Traffic; Traffic.read('{path}')", packed)
 
 
 @pytest.mark.slow
-def test_a_pickle_can_not_ask_for_a_text_without_end(tmp_path: Path) -> None:
+def test_a_pickle_can_not_ask_for_a_text_without_end(answered: Answered, tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a/data.pkl", texts_within_texts())
@@ -153,7 +196,9 @@ def test_a_pickle_can_not_ask_for_a_text_without_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gpus", "size"), [(2, 1 << 59), (1504, 1)])
-def test_a_traffic_of_too_many_connections_is_refused(gpus: int, size: int, tmp_path: Path) -> None:
+def test_a_traffic_of_too_many_connections_is_refused(
+    gpus: int, size: int, answered: Answered, tmp_path: Path
+) -> None:
     path = tmp_path / "t.npz"
     railopt.Traffic(np.full((gpus, gpus), size), 2).save(path)
     answered(CONVERT, path)
@@ -161,7 +206,7 @@ def test_a_traffic_of_too_many_connections_is_refused(gpus: int, size: int, tmp_
 
 
 @pytest.mark.slow
-def test_a_plan_of_rates_that_all_differ_is_read(tmp_path: Path) -> None:
+def test_a_plan_of_rates_that_all_differ_is_read(answered: Answered, tmp_path: Path) -> None:
     rates = np.arange(1, (1 << 17) + 1).reshape(-1, 4)
     fabric = railopt.Fabric(len(rates), 4, 4, rates, rates)
     chunks = railopt.Chunks.from_arrays(src=[0], dst=[1], size=[9], nodes=len(rates))

@@ -38,7 +38,7 @@ QUICK = {"model": "mixtral-8x7b", "steps": 1}
 
 
 def drifting(steps: int = 6) -> Trace:
-    return trace_from(f"drift:steps={steps}", ranks=4)
+    return trace_from(f"drift:steps={steps},experts=64", ranks=4)
 
 
 @pytest.mark.parametrize("seed", range(8))

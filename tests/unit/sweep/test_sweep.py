@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -218,15 +219,11 @@ def test_a_box_survives_what_its_instances_do() -> None:
 
 @pytest.mark.slow
 def test_memory_is_limited() -> None:
-    point = replace(
-        spec.parse({"grid": GRID}).instances[0],
-        nodes=64,
-        rails=8,
-        traffic="uniform:size=1MiB",
-        chunk="8KiB",
-    )
-    mine = box.Box(memory=1 << 30, threads=1)
+    small = spec.parse({"grid": GRID}).instances[0]
+    point = replace(small, nodes=64, rails=8, traffic="uniform:size=1MiB", chunk="8KiB")
+    mine = box.Box(memory=512 << 20, threads=1)
     try:
+        assert mine.run(small, 120)["status"] == "ok"
         with pytest.raises(box.Failed, match=r"out of|memory|Unable to allocate"):
             mine.run(point, 120)
     finally:
@@ -413,28 +410,41 @@ def work(name):
             os.write(1, (row["key"] + "\\n").encode())
         except OSError:
             pass
-threads = [threading.Thread(target=work, args=(f"{sys.argv[2]}{n}",)) for n in range(6)]
-[thread.start() for thread in threads]; [thread.join() for thread in threads]
+for turn in sys.stdin:
+    if os.fork():
+        os.wait()
+        print("over", flush=True)
+        continue
+    print(os.getpid(), flush=True)
+    threads = [threading.Thread(target=work, args=(f"{turn.strip()}-{n}",)) for n in range(6)]
+    [thread.start() for thread in threads]; [thread.join() for thread in threads]
+    os._exit(0)
 """
 
 
 @pytest.mark.slow
 def test_six_writers_on_a_full_disk_killed_in_the_middle(small_disk: Path) -> None:
+    """A process a turn, each a fork of one that has railopt loaded."""
     said: set[str] = set()
-    for turn in range(4):
-        with subprocess.Popen(
-            [sys.executable, "-c", SIX_WRITERS, str(small_disk), f"{turn}-"],
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as child:
-            assert child.stdout is not None
-            for count, line in enumerate(child.stdout):
+    command = [sys.executable, "-c", SIX_WRITERS, str(small_disk)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as forks:
+        assert forks.stdin is not None
+        assert forks.stdout is not None
+        for turn in range(4):
+            print(turn, file=forks.stdin, flush=True)
+            child = int(forks.stdout.readline())
+            for count, line in enumerate(forks.stdout):
+                if line == "over\n":
+                    break
                 said.add(line.strip())
                 if turn % 2 and count == 20:
-                    child.kill()
-        for full in small_disk.glob("*.jsonl"):  # makes room for the next turn
-            (small_disk.parent / full.name).write_bytes(full.read_bytes())
-            full.unlink()
+                    with suppress(ProcessLookupError):
+                        os.kill(child, signal.SIGKILL)
+            for full in small_disk.glob("*.jsonl"):  # makes room for the next turn
+                (small_disk.parent / full.name).write_bytes(full.read_bytes())
+                full.unlink()
     found = results.good_keys(small_disk.parent)
     assert len(said) > 100
     assert said <= found  # what was reported as written is there

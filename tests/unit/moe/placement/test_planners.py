@@ -159,6 +159,7 @@ def test_kernels_are_given_one_type_whatever_the_shape(experts: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process")
 def test_the_integer_program_agrees_with_trying_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed, model in (
         (1, flat(4)),

@@ -30,6 +30,7 @@ PROBLEM = PlacementProblem(MODEL, COUNTS, limit_s=0.5)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("planner", PLANNERS)
 @pytest.mark.parametrize("limits", [{"replicas": 13}, {"slots": 3}, {"replicas": 9, "slots": 4}])
 def test_every_planner_keeps_to_replicas_and_slots(planner: str, limits: dict[str, int]) -> None:
@@ -67,6 +68,7 @@ def test_problems_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process")
 def test_optimal_refuses_copies_that_it_would_count_as_sent() -> None:
     before = place(replace(PROBLEM, replicas=12), "replicate").placement
     with pytest.raises(InputError, match="use pro-prophet"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ def parts_of(policy: str) -> list[Any]:
     ]
 
 
+@lru_cache(16)
 def payload(node: int, turn: int) -> np.ndarray:
     return np.random.default_rng((node, turn)).integers(0, 256, 1 << 20, np.uint8)
 

@@ -25,6 +25,7 @@ def test_nothing_to_send_takes_no_epoch() -> None:
         best(nothing, "scip")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_program_that_is_too_large_leaves_the_best_so_far(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -40,6 +41,7 @@ def test_a_program_that_is_too_large_leaves_the_best_so_far(
         best(asked)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_stages_without_start_ups_go_to_cbc_too() -> None:
     found = best(exchange(Fraction(0))[1], "pulp")
     assert (found.bracket.status, found.notes) == (Status.KNOWN, ())

@@ -20,7 +20,7 @@ from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.state import LARGEST, LocalState
 
-LIMIT_S = 0.1
+LIMIT_S = 0.05
 MEMORY = 2 << 30  # bytes
 
 

@@ -23,6 +23,7 @@ def scaled(unit: int) -> ChunkExchange:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process")
 def test_a_row_without_an_end_has_none() -> None:
     program, _ = build(scaled(1 << 48), 3, 20 << 48)
     assert run(BACKENDS["cpsat"], program, 60).answers[-1].status == "optimal"
@@ -30,6 +31,7 @@ def test_a_row_without_an_end_has_none() -> None:
     assert "invalid" in str(run(BACKENDS["cpsat"], program, 60).failure)
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_backend_says_that_a_program_has_no_solution(backend: str) -> None:
     program, _ = build(scaled(1), 3, 10)
