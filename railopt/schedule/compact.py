@@ -241,6 +241,7 @@ def compact_asking(matrix: Array, spare: int, go_on: GoOn) -> tuple[Array, Array
     return tables(found)
 
 
+# compiles for 17 s, with the parts it calls: 16 x 8 takes 0.2 ms, 125 interpreted
 @kernel
 def compact_tapered(
     bytes_: Array,

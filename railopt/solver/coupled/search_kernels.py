@@ -393,6 +393,7 @@ def _next_change(state: SearchState, walk: Walk, cell: Cell, step: int) -> tuple
     return 2, 3, found.to
 
 
+# compiles for 6 s, with the parts it calls: 64 steps of 430 chunks take 1.5 ms, 378 interpreted
 @kernel(element_s=PASSES_S)
 def tabu(state: SearchState, until: Array, enough: float, steps: int, seed: int) -> float:
     """Lower the worst weighted overload in at most `steps` steps; `rail` and `load` end at the best
