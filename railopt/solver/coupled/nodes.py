@@ -5,6 +5,7 @@ around which the other chunks are arranged.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from railopt.checker import WORK
 from railopt.solver.coupled.search import Cells
@@ -15,11 +16,17 @@ from railopt.solver.local.steps import BY_WEIGHTS, STEPS, Step
 
 
 def optimum(
-    cells: Cells, side: str, node: int, limit_s: float, deadline: Deadline, seed: int
+    cells: Cells,
+    side: str,
+    node: int,
+    limit_s: float,
+    deadline: Deadline,
+    seed: int,
+    enough: Fraction,
 ) -> tuple[LocalOutcome, LocalOutcome, bool]:
     """(the best arrangement of one node's sends or receives that a search of `limit_s` seconds
     finds, what has the best bound, in seconds, whether the checker accepts its witness by the
-    deadline); chunks are in the order of `node_chunks`.
+    deadline); chunks are in the order of `node_chunks`.  A bound of `enough` seconds ends it.
     """
     sizes = cells.chunks.size[cells.node_chunks(side, node)]
     speeds = cells.rates(side, node).tolist()
@@ -33,6 +40,7 @@ def optimum(
             seed=seed,
             clock=deadline.clock,
             chosen=chosen,
+            enough=enough,
         )
 
     found = proof = searched(STEPS)

@@ -205,11 +205,14 @@ class Race:
         return max(self.bound, self.unchecked[0])
 
     @property
+    def enough(self) -> Fraction:
+        """The bound that ends the race."""
+        return self.value / (1 + self.tolerance)
+
+    @property
     def met(self) -> bool:
         """Value and bound have met, within the tolerance, or a back-end says that they would."""
-        return bool(self.claimed_by) or (
-            self.rail is not None and self.value <= self.best_bound * (1 + self.tolerance)
-        )
+        return bool(self.claimed_by) or (self.rail is not None and self.enough <= self.best_bound)
 
     @property
     def over(self) -> bool:

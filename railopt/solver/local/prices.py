@@ -37,7 +37,7 @@ def easy_prices_at_the_value(state: LocalState) -> None:
 
 
 def prices_at_the_value(state: LocalState) -> None:
-    """Often the value is optimal and the configuration LP shows it at once."""
+    """Often the LP shows at once that the value is optimal, or that the bound is enough."""
     if not installed("ortools"):
         return
     from railopt.solver.local import lp  # with OR-Tools, which most problems never need
@@ -45,10 +45,11 @@ def prices_at_the_value(state: LocalState) -> None:
     types, counts = np.unique(state.sizes, return_counts=True)
     start = lp.start(types, state.sizes, state.assignment, state.rails)
     state.lp = lp.ConfigurationLP(types, counts, state.class_rails, start)
-    below = state.class_capacities(state.value - 1)
+    time = state.enough - 1
+    below = state.class_capacities(time)
     weights = state.lp.refute(below, state.deadline.within(FIRST_S))
     if weights is not None:
-        state.refuted(state.value - 1, dual_witness(state, types, weights), "configuration LP")
+        state.refuted(time, dual_witness(state, types, weights), "configuration LP")
 
 
 def configuration_lp(state: LocalState) -> None:
@@ -61,7 +62,7 @@ def configuration_lp(state: LocalState) -> None:
 def lp_bound(state: LocalState, deadline: Deadline) -> None:
     """The latest time that the LP refutes, by bisection between bound and value."""
     assert state.lp is not None
-    high, probe = state.value - 1, state.bound
+    high, probe = state.enough - 1, state.bound
     while state.bound <= high and not deadline.over:
         weights = state.lp.refute(state.class_capacities(probe), deadline)
         if weights is None:

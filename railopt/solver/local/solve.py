@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import lcm
+from math import ceil, lcm
 
 import numpy as np
 
@@ -31,13 +31,15 @@ def solve_local(
     seed: int = 0,
     clock: Now = wall_s,
     chosen: Sequence[steps.Step] = steps.STEPS,
+    enough: Fraction | None = None,
 ) -> LocalOutcome:
     """The best assignment of `sizes` (bytes, at least 1) to `rails` equal rails, or to rails of
     `speeds` (bytes per second, 0 = dead).
 
     The limit is in seconds of `clock`: for example `time.process_time` on a busy machine; by
     default wall-clock time in which nothing is compiled.  Deterministic for a seed as long as the
-    limit does not cut it short.  `chosen` are the steps that it takes (`steps`).
+    limit does not cut it short.  `chosen` are the steps that it takes (`steps`).  A bound of
+    `enough` seconds ends it, however far the value is.
     """
     seed = whole_number(seed, "seed", 0, INT64_MAX)
     deadline, began = Deadline.after(limit_s, clock), clock()
@@ -49,9 +51,10 @@ def solve_local(
     order, units, unit = steps.sorted_units(given)
     common = lcm(*(rates[rail] for rail in live))
     slowness = [common // rates[rail] for rail in live] or [1]
-    state = LocalState(units, slowness, unit, deadline, seed)
-    steps.search(state, chosen)
     tick = Fraction(unit, common)
+    ticks = None if enough is None else ceil(enough / tick)
+    state = LocalState(units, slowness, unit, deadline, seed, ticks)
+    steps.search(state, chosen)
     assignment = np.empty(len(given), np.int64)
     assignment[order] = np.array(live, np.int64)[state.assignment] if len(given) else 0
     status = Status.CLAIMED if state.done else Status.OPEN

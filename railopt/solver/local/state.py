@@ -28,12 +28,19 @@ class LocalState:
     speeds      float64 [rails], the same as parts of the fastest rail's speed
     bound       nothing is done in less, by `witness` (its sizes in bytes)
     value       when the last rail of `assignment` int64 [n] is done
+    enough      a bound that nobody needs more than: the value, or less
     lp          the configuration LP, once a step has built it
     notes       steps that failed, and how
     """
 
     def __init__(
-        self, sizes: Ints, slowness: Sequence[int], unit: int, deadline: Deadline, seed: int
+        self,
+        sizes: Ints,
+        slowness: Sequence[int],
+        unit: int,
+        deadline: Deadline,
+        seed: int,
+        enough: int | None = None,
     ) -> None:
         self.sizes, self.slowness, self.unit, self.seed = sizes, list(slowness), unit, seed
         self.rails, self.total = len(self.slowness), int(sizes.sum())
@@ -45,6 +52,7 @@ class LocalState:
         self.witness: Witness = {"kind": "average"}
         self.value, self.value_by = self.total * self.slowness[0], "one rail"
         self.assignment = np.zeros(len(sizes), np.int64)
+        self._enough = self.value if enough is None else enough
         self.lp: ConfigurationLP | None = None
         self.notes: list[str] = []
 
@@ -52,9 +60,13 @@ class LocalState:
     def done(self) -> bool:
         return self.bound >= self.value
 
+    @property
+    def enough(self) -> int:
+        return min(self.value, self._enough)
+
     def over(self) -> bool:
-        """Whether bound and value meet or time is up."""
-        return self.done or self.deadline.over
+        """Whether the bound is enough or time is up."""
+        return self.bound >= self.enough or self.deadline.over
 
     @property
     def equal_rails(self) -> bool:

@@ -286,7 +286,7 @@ def test_a_failing_step_loses_nothing(step: str, monkeypatch: pytest.MonkeyPatch
     size = np.random.default_rng(4).integers(1, 10**6, len(src))
     chunks = Chunks.from_arrays(src=src, dst=dst, size=size, nodes=4)
     # no plan is good enough, so that every step is taken
-    fabric, never = Fabric(4, 4, 4, rates, rates), Fraction(-1)
+    fabric, never = Fabric(4, 4, 4, rates, rates), Fraction(-1, 2)
     race = Race(fabric, chunks, 0.3, tolerance=never, clock=time.process_time)
     solved = coupled.run_race(race)
     name = step.strip("_").replace("_", " ")
