@@ -10,7 +10,8 @@ A kernel is the same function either way, so its results are the same, as long a
 int64 or float64 (numpy keeps narrow types where numba widens them), sorts stably and draws by
 `seeded` and `below`, not by `np.random`.  Where numpy does the same in a few lines over whole
 arrays, Python runs that instead: `@kernel(numpy=other)`, `@part(numpy=other)`.  numba is used
-through its documented decorators alone; where it is missing, or fails, kernels stay plain Python.
+through its documented decorators, and by the names of its cache's files, which are checked before
+they are loaded; where it is missing, or fails, kernels stay plain Python.
 
 RAILOPT_COMPILE says when: `auto` (as below), `always` (at the first call), `never`.  With `auto` a
 kernel is compiled once interpreting has cost about as much as compiling it would, or at once where
@@ -61,7 +62,8 @@ __all__ = [
 MODES = ("auto", "always", "never")
 
 # CPU seconds of interpreting after which compiled code is worth its price: what it costs to import
-# numba, to load a kernel from its cache, and to compile one (1 to 3 s).
+# numba, to load a kernel from its cache, and to compile one: 1 to 3 s.  Those few that take 5 to
+# 17 s are compiled as early: each run after the first gains.
 IMPORT_S, LOAD_S, COMPILE_S = 0.3, 0.05, 1.5
 SLOW_S = 0.02  # wall time of a call after which the next one is made in a thread, for Ctrl-C
 SEAL = b"\nrailopt crc32 "  # stands before the checksum of a file in numba's cache

@@ -22,8 +22,9 @@ COMMANDS = {
         "gap traffic.npz --chunk 4MiB,1MiB --policy lpt,lpt-local,equitable --limit 1s "
         "--certificate certificates --force",
     ),
-    # no goal: a dozen kernels are compiled, which a `railopt warm-up` does beforehand
+    # no goals: large kernels are compiled, which a `railopt warm-up` does beforehand
     "gap of 16 nodes": (None, "gap moe:skew=0.8 --nodes 16 --rails 8 --limit 2s"),
+    "simulate of 16 nodes": (None, "simulate moe:skew=0.8 --nodes 16 --rails 8 --balancer ecmp"),
     "plan": (2.5, "plan traffic.npz -o plan.npz --force"),
     "check": (2.5, "check plan.npz"),
     "simulate": (2.5, "simulate plan.npz"),

@@ -273,6 +273,8 @@ class Race:
         if not self.bound and len(self.chunks):
             self.bound, self.witness = first_bound(self.fabric, self.chunks)
         plan = Plan.of(self.fabric, self.chunks, self.rail, f"solve: {self.plan_by}")
+        if self.bound < self.enough < self.unchecked[0] < self.value:
+            self.note(f"within the tolerance by {self.unchecked[1]}")
         return Outcome(plan, self._bracket(), plan, self.time_s, tuple(self.notes))
 
     def _bracket(self) -> Bracket:

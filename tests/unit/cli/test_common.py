@@ -22,7 +22,7 @@ COMMANDS = {
 
 SMALL = ("moe:tokens=16,skew=0.5", "--nodes", "2", "--rails", "2")
 DRAWN = {
-    "gap": ["gap", *SMALL, "--policy", "own-nic,lpt", "--limit", "0s", "--figure"],
+    "gap": ["gap", *SMALL, "--limit", "0s", "--figure"],
     "frontier": ["frontier", *SMALL, "--policy", "own-nic,lpt", "--figure"],
     "compare": ["compare", *SMALL, "--degrade", "0:1=0.5", "--figure"],
     "simulate": ["simulate", *SMALL, "--timeline"],

@@ -63,7 +63,7 @@ def test_tables_of_gap_fit_100_columns_and_say_whether_a_plan_is_optimal(
     line = ["--policy", "even-excess,lpt-dealt", "--chunk", "64KiB,1023KiB", "--limit", "0s"]
     line += ["--fabric", leafy("spray")] if leaves else ["--nodes", "4", "--rails", "2"]
     if traffic == "steps":
-        counts = np.random.default_rng(1).integers(0, 9000, (11, 1, 8, 16))
+        counts = np.random.default_rng(1).integers(0, 9000, (11, 2, 8, 16))
         np.save(tmp_path / "counts.npy", counts)
         traffic = f"{tmp_path / 'counts.npy'}:step=all,layer=all,model=mixtral-8x7b"
     ran = railopt_cli("gap", traffic, *line, *moved)

@@ -50,7 +50,9 @@ def parts_of(policy: str) -> list[Any]:
 
 @lru_cache(16)
 def payload(node: int, turn: int) -> np.ndarray:
-    return np.random.default_rng((node, turn)).integers(0, 256, 1 << 20, np.uint8)
+    drawn = np.random.default_rng((node, turn)).integers(0, 256, 1 << 20, np.uint8)
+    drawn.flags.writeable = False
+    return drawn
 
 
 def arrived(traffic: np.ndarray, nodes: int, node: int, turn: int) -> np.ndarray:

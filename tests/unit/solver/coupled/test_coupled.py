@@ -320,6 +320,18 @@ def test_a_claim_loses_no_bound_that_has_a_witness(tmp_path: Path) -> None:
         assert (verdict.bound, verdict.value, verdict.message) == (7, 9, "the bound holds")
 
 
+def test_a_tolerance_met_by_a_bound_without_a_witness_is_said() -> None:
+    chunks = Chunks.from_arrays(src=[0, 0, 0], dst=[1, 2, 1], size=[5, 5, 4], nodes=3)
+    for tolerance, notes in ((0, ()), (Fraction(1, 5), ("within the tolerance by a bound",))):
+        race = Race(Fabric.uniform(3, 2, 1, gpus=1), chunks, 1.0, tolerance=Fraction(tolerance))
+        race.lift(*first_bound(race.fabric, chunks), "average")
+        race.offer(np.array([0, 1, 0], np.int16), Fraction(9), "a plan")
+        race.lift_unchecked(Fraction(8), "a bound")
+        assert race.met == bool(tolerance)
+        solved = race.outcome()
+        assert (solved.optimum, solved.bound, solved.notes) == ("open", 7, notes)
+
+
 def test_a_bound_above_a_plan_is_not_used_and_said() -> None:
     chunks = Chunks.from_arrays(src=[0, 0, 0], dst=[1, 2, 1], size=[5, 5, 4], nodes=3)
     fabric = Fabric(3, 2, 2, np.ones((3, 2), np.int64), np.ones((3, 2), np.int64))
