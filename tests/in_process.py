@@ -1,12 +1,17 @@
-"""What is done in a process of its own, done in this one, which has loaded the libraries: for tests
-of what is answered, beside others of what becomes of the process.
+"""Processes of their own, and what is done in one done in this process, which has loaded the
+libraries: for tests of what is answered, beside others of what becomes of the process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
+import os
+import subprocess
+import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 from railopt.base import processes
@@ -25,3 +30,15 @@ def contained(line: list[str], log: Path, deadline: float) -> processes.Ended:
         except SystemExit as stop:
             return processes.Ended(int(stop.code or 0), timed_out=False, interrupted=False)
     return processes.Ended(0, timed_out=False, interrupted=False)
+
+
+def interpreted(function: Callable[[], list[str]]) -> list[str]:
+    """What a function, run by its source, answers in a process that compiles no kernel."""
+    code = f"{inspect.getsource(function)}\nprint(*{function.__name__}())"
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "RAILOPT_COMPILE": "never"},
+    ).stdout.split()

@@ -21,7 +21,7 @@ from railopt.solver.coupled.search import Cells
 from railopt.solver.local.deadline import Deadline
 from tests.property.test_coupled_brute_force import changed, instance, optimum, still_true
 
-INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "150")) // 2
+INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "300")) // 2
 
 
 def verdict_on(

@@ -10,7 +10,7 @@ from experiments.joint_gap.run import optimum
 from railopt.moe.joint import Demand
 from railopt.symbolic.statements.layer import SmallLayer, least
 
-INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "150"))
+INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "300"))
 
 
 def test_no_placement_and_split_is_faster() -> None:

@@ -35,7 +35,7 @@ def moved(schedule: Schedule) -> np.ndarray:
     return matrix
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     traffics(), st.sampled_from(list(KINDS)), st.sampled_from(["ascending", "descending", "built"])
 )
@@ -57,7 +57,7 @@ def test_every_schedule_is_valid(case: tuple[Fabric, Traffic], kind: str, order:
     assert parts.total >= parts.bound * (1 - 1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(traffics())
 def test_without_start_ups_rails_lose_nothing_between_stages(case: tuple[Fabric, Traffic]) -> None:
     """Each NIC has one peer per stage, and the busiest ones together as much as even rails have.

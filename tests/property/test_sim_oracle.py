@@ -83,7 +83,7 @@ def build(
     return Flows(np.array(capacity), first, path, np.array(sizes), start_ps=np.array(starts))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(jobs())
 def test_the_kernel_agrees_with_exact_fractions(
     case: tuple[list[list[int]], list[int], list[int], list[int]],
@@ -135,7 +135,7 @@ def test_plans_obey_bound_scaling_and_determinism(
     )
 
 
-@settings(max_examples=2 if compile_mode() == "never" else 8, deadline=None)
+@settings(max_examples=2 if compile_mode() == "never" else 16, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.sampled_from([*BALANCERS, "plan"]),

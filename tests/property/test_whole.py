@@ -23,7 +23,7 @@ from railopt.solver.fluid import least_time
 from railopt.solver.local.deadline import Deadline
 from tests.property.test_coupled_brute_force import changed, instance, optimum, still_true
 
-INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "150")) // 2
+INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "300")) // 2
 
 
 def columns(chunks: Chunks) -> list[list[int]]:

@@ -76,7 +76,7 @@ def plain_loads(search: Search, stock: Stock, slack: int, first: int) -> Counter
 @pytest.mark.parametrize("part", range(4))
 def test_the_loads_listed_are_those_of_all_sets(part: int) -> None:
     dice, listed = random.Random(part), 0
-    for _ in range(125):
+    for _ in range(250):
         sizes, _ = some_jobs(dice)
         capacities = sorted({dice.randint(5, sum(sizes) + 5) for _ in range(dice.randint(1, 3))})
         order = list(dict.fromkeys(dice.sample(sizes, len(sizes))))

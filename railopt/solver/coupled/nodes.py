@@ -22,11 +22,11 @@ def optimum(
     limit_s: float,
     deadline: Deadline,
     seed: int,
-    enough: Fraction,
+    needed: Fraction,
 ) -> tuple[LocalOutcome, LocalOutcome, bool]:
     """(the best arrangement of one node's sends or receives that a search of `limit_s` seconds
     finds, what has the best bound, in seconds, whether the checker accepts its witness by the
-    deadline); chunks are in the order of `node_chunks`.  A bound of `enough` seconds ends it.
+    deadline); chunks are in the order of `node_chunks`.  A bound of `needed` seconds ends it.
     """
     sizes = cells.chunks.size[cells.node_chunks(side, node)]
     speeds = cells.rates(side, node).tolist()
@@ -40,7 +40,7 @@ def optimum(
             seed=seed,
             clock=deadline.clock,
             chosen=chosen,
-            enough=enough,
+            needed=needed,
         )
 
     found = proof = searched(STEPS)

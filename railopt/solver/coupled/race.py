@@ -205,14 +205,14 @@ class Race:
         return max(self.bound, self.unchecked[0])
 
     @property
-    def enough(self) -> Fraction:
+    def needed(self) -> Fraction:
         """The bound that ends the race."""
         return self.value / (1 + self.tolerance)
 
     @property
     def met(self) -> bool:
         """Value and bound have met, within the tolerance, or a back-end says that they would."""
-        return bool(self.claimed_by) or (self.rail is not None and self.enough <= self.best_bound)
+        return bool(self.claimed_by) or (self.rail is not None and self.needed <= self.best_bound)
 
     @property
     def over(self) -> bool:
@@ -273,7 +273,7 @@ class Race:
         if not self.bound and len(self.chunks):
             self.bound, self.witness = first_bound(self.fabric, self.chunks)
         plan = Plan.of(self.fabric, self.chunks, self.rail, f"solve: {self.plan_by}")
-        if self.bound < self.enough < self.unchecked[0] < self.value:
+        if self.bound < self.needed <= self.unchecked[0] < self.value:
             self.note(f"within the tolerance by {self.unchecked[1]}")
         return Outcome(plan, self._bracket(), plan, self.time_s, tuple(self.notes))
 

@@ -255,7 +255,7 @@ def _nodes(race: Race, limit_s: float) -> None:
         race.tell(f"node {node} {side}")
         limit = min(limit_s, race.left_s / 2)
         found, proof, checkable = nodes.optimum(
-            race.cells, side, node, limit, race.deadline, race.seed, race.enough
+            race.cells, side, node, limit, race.deadline, race.seed, race.needed
         )
         for text in found.notes:
             race.note(f"node {node} {side}: {text}")

@@ -26,18 +26,18 @@ def dual_witness(state: LocalState, sizes: Ints, weights: Ints) -> Witness:
     return {"kind": "dual", "weights": listed}
 
 
-def easy_prices_at_the_value(state: LocalState) -> None:
-    """`prices_at_the_value`, where loads of few jobs, or few types, keep the LP's pricing easy."""
+def easy_first_prices(state: LocalState) -> None:
+    """`first_prices`, where loads of few jobs, or few types, keep the LP's pricing easy."""
     types, average = len(np.unique(state.sizes)), len(state.sizes) / state.rails
     varied = average > (3.5 if state.equal_rails else 7.0) and types > 0.7 * len(state.sizes)
     short = types <= MOST_TYPES and average <= MOST_A_RAIL and not varied
     few = types <= FEW_TYPES and 2 * types < len(state.sizes)
     if short or few:
-        prices_at_the_value(state)
+        first_prices(state)
 
 
-def prices_at_the_value(state: LocalState) -> None:
-    """Often the LP shows at once that the value is optimal, or that the bound is enough."""
+def first_prices(state: LocalState) -> None:
+    """Often the LP shows at once that the value is optimal, or the bound that is needed."""
     if not installed("ortools"):
         return
     from railopt.solver.local import lp  # with OR-Tools, which most problems never need
@@ -45,7 +45,7 @@ def prices_at_the_value(state: LocalState) -> None:
     types, counts = np.unique(state.sizes, return_counts=True)
     start = lp.start(types, state.sizes, state.assignment, state.rails)
     state.lp = lp.ConfigurationLP(types, counts, state.class_rails, start)
-    time = state.enough - 1
+    time = state.needed - 1
     below = state.class_capacities(time)
     weights = state.lp.refute(below, state.deadline.within(FIRST_S))
     if weights is not None:
@@ -60,9 +60,9 @@ def configuration_lp(state: LocalState) -> None:
 
 
 def lp_bound(state: LocalState, deadline: Deadline) -> None:
-    """The latest time that the LP refutes, by bisection between bound and value."""
+    """The latest time that the LP refutes, by bisection between the bound and what is needed."""
     assert state.lp is not None
-    high, probe = state.enough - 1, state.bound
+    high, probe = state.needed - 1, state.bound
     while state.bound <= high and not deadline.over:
         weights = state.lp.refute(state.class_capacities(probe), deadline)
         if weights is None:

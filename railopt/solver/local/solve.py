@@ -31,7 +31,7 @@ def solve_local(
     seed: int = 0,
     clock: Now = wall_s,
     chosen: Sequence[steps.Step] = steps.STEPS,
-    enough: Fraction | None = None,
+    needed: Fraction | None = None,
 ) -> LocalOutcome:
     """The best assignment of `sizes` (bytes, at least 1) to `rails` equal rails, or to rails of
     `speeds` (bytes per second, 0 = dead).
@@ -39,7 +39,7 @@ def solve_local(
     The limit is in seconds of `clock`: for example `time.process_time` on a busy machine; by
     default wall-clock time in which nothing is compiled.  Deterministic for a seed as long as the
     limit does not cut it short.  `chosen` are the steps that it takes (`steps`).  A bound of
-    `enough` seconds ends it, however far the value is.
+    `needed` seconds ends it, however far the value is.
     """
     seed = whole_number(seed, "seed", 0, INT64_MAX)
     deadline, began = Deadline.after(limit_s, clock), clock()
@@ -52,7 +52,7 @@ def solve_local(
     common = lcm(*(rates[rail] for rail in live))
     slowness = [common // rates[rail] for rail in live] or [1]
     tick = Fraction(unit, common)
-    ticks = None if enough is None else ceil(enough / tick)
+    ticks = None if needed is None else ceil(needed / tick)
     state = LocalState(units, slowness, unit, deadline, seed, ticks)
     steps.search(state, chosen)
     assignment = np.empty(len(given), np.int64)

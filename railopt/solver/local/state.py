@@ -28,7 +28,7 @@ class LocalState:
     speeds      float64 [rails], the same as parts of the fastest rail's speed
     bound       nothing is done in less, by `witness` (its sizes in bytes)
     value       when the last rail of `assignment` int64 [n] is done
-    enough      a bound that nobody needs more than: the value, or less
+    needed      the bound that ends the search: the value, or less
     lp          the configuration LP, once a step has built it
     notes       steps that failed, and how
     """
@@ -40,7 +40,7 @@ class LocalState:
         unit: int,
         deadline: Deadline,
         seed: int,
-        enough: int | None = None,
+        needed: int | None = None,
     ) -> None:
         self.sizes, self.slowness, self.unit, self.seed = sizes, list(slowness), unit, seed
         self.rails, self.total = len(self.slowness), int(sizes.sum())
@@ -52,7 +52,7 @@ class LocalState:
         self.witness: Witness = {"kind": "average"}
         self.value, self.value_by = self.total * self.slowness[0], "one rail"
         self.assignment = np.zeros(len(sizes), np.int64)
-        self._enough = self.value if enough is None else enough
+        self._needed = self.value if needed is None else needed
         self.lp: ConfigurationLP | None = None
         self.notes: list[str] = []
 
@@ -61,12 +61,12 @@ class LocalState:
         return self.bound >= self.value
 
     @property
-    def enough(self) -> int:
-        return min(self.value, self._enough)
+    def needed(self) -> int:
+        return min(self.value, self._needed)
 
     def over(self) -> bool:
-        """Whether the bound is enough or time is up."""
-        return self.bound >= self.enough or self.deadline.over
+        """Whether the bound is as high as needed or time is up."""
+        return self.bound >= self.needed or self.deadline.over
 
     @property
     def equal_rails(self) -> bool:

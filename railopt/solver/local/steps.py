@@ -23,8 +23,8 @@ from railopt.solver.local.exact import Windows, affordable_half, decide_times
 from railopt.solver.local.filling import perfect, resplits
 from railopt.solver.local.prices import (
     configuration_lp,
-    easy_prices_at_the_value,
-    prices_at_the_value,
+    easy_first_prices,
+    first_prices,
 )
 from railopt.solver.local.state import LARGEST, LocalState
 
@@ -107,13 +107,13 @@ def exact_search(state: LocalState, windows: Windows, steps: int) -> None:
 
 STEPS: tuple[Step, ...] = (
     constructions,
-    easy_prices_at_the_value,
+    easy_first_prices,
     perfect,
     configuration_lp,
     full_search,
 )
 # those whose bounds are weights, which are short to check; they do not go on until the time is up
-BY_WEIGHTS: tuple[Step, ...] = (prices_at_the_value, configuration_lp)
+BY_WEIGHTS: tuple[Step, ...] = (first_prices, configuration_lp)
 
 
 def sorted_units(sizes: Ints) -> tuple[Ints, Ints, int]:

@@ -487,9 +487,9 @@ def test_the_demo_has_recorded_routing() -> None:
 def test_demo(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its JSON; its tables are those of a terminal, in `test_terminal`."""
     monkeypatch.chdir(tmp_path)
-    ran = railopt_cli("demo", "--json")
+    ran = railopt_cli("demo", "--json", "--figure", "other.svg")
     assert ran.code == 0
-    assert (tmp_path / "railopt-demo.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "other.svg").read_text().startswith("<?xml")
     data = json.loads(ran.out)
     assert len(data["healthy"]) == len(data["slow NIC"]) == len(POLICIES)
     assert all(

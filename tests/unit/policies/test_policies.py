@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import os
-import subprocess
-import sys
 import tracemalloc
 from collections import Counter
 
@@ -21,6 +17,7 @@ from railopt.policies import by_size, common, rounds, unequal_rails
 from railopt.policies.by_size import Spread, WordLayout
 from railopt.policies.common import Columns, rail_turns
 from railopt.policies.longest_first import PAIR_WEIGHT
+from tests.in_process import interpreted
 
 
 def uniform_flows(nodes: int) -> Chunks:
@@ -311,15 +308,9 @@ def digests() -> list[str]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiled_here")
 def test_plans_are_the_same_without_numba() -> None:
-    plain = subprocess.run(
-        [sys.executable, "-c", f"{inspect.getsource(digests)}\nprint(*digests())"],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "RAILOPT_COMPILE": "never"},
-    ).stdout.split()
-    assert digests() == plain
-    assert len(plain) == 2 * len(POLICIES)
+    found = digests()
+    assert found == interpreted(digests)
+    assert len(found) == 2 * len(POLICIES)
 
 
 @pytest.mark.parametrize("degraded", [False, True])

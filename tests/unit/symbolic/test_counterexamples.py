@@ -177,7 +177,7 @@ def test_forgeries_of_several_fields_at_once() -> None:
     """
     dice, accepted = random.Random(1), 0
     committed = read(proofs_folder() / "counterexamples" / "T9-dead-rail-elsewhere.json")
-    for _ in range(200):
+    for _ in range(400):
         unit = dice.choice([2, 4, 6, 12])
         rows = []
         for src, rails in ((0, [1]), (2, [0, 1])):

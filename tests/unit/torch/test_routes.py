@@ -265,7 +265,7 @@ def test_bad_ranks_and_policies_are_refused() -> None:
 def test_no_allocation_grows_with_calls() -> None:
     router = Router(Fabric.uniform(2, 4), 1)
     rng = np.random.default_rng(7)
-    some = [rng.integers(0, 200, (8, 8)) for _ in range(10)]
+    some = [rng.integers(0, 200, (8, 8)) for _ in range(20)]
     blocks = []
     for _ in range(9):
         for _, counts in product(range(8), some):

@@ -111,7 +111,7 @@ def test_messages_are_as_many_as_pairs_that_meet(counts: tuple[int, ...]) -> Non
 def test_damaged_specs_are_read_or_refused(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
     whole = (Path(spec.__file__).parent / "default.toml").read_text()
     path, dice = tmp_path / "x.toml", random.Random(15)
-    for case in range(75):
+    for case in range(150):
         if case % 2:
             path.write_text(damaged_text(whole, dice))
         else:

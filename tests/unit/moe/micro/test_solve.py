@@ -279,7 +279,7 @@ def test_a_certificate_too_large_to_be_checked_is_not_saved(
 def test_greedy_is_never_worse_than_before() -> None:
     """Experts held twice, no spare slots or few: full GPUs can't give straight to empty ones."""
     worse = 0
-    for case in range(100):
+    for case in range(200):
         dice = Dice(case, "held twice")
         holds = dice.unit((8, 12)) < 0.25
         holds[dice.below(8, 12), np.arange(12)] = True

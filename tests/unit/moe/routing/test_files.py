@@ -178,7 +178,7 @@ def _npy(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "suffix", "cases"),
-    [(_npz, "npz", 125), (_npy, "npy", 200)],
+    [(_npz, "npz", 250), (_npy, "npy", 400)],
 )
 def test_damaged_files_are_read_or_refused(
     write: Callable[[Path], Any], suffix: str, cases: int, tmp_path: Path

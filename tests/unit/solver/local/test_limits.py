@@ -157,10 +157,10 @@ def test_a_failing_step_loses_nothing(error: Exception) -> None:
 
 @pytest.mark.parametrize("speeds", [[1, 1], [4, 4], [3, 1], [2, 0, 1]])
 @pytest.mark.parametrize("part", [Fraction(70, 71), Fraction(72, 71), Fraction(2)])
-def test_a_bound_that_is_enough_ends_the_search(part: Fraction, speeds: list[int]) -> None:
+def test_a_bound_as_high_as_needed_ends_the_search(part: Fraction, speeds: list[int]) -> None:
     given = [29, 29, 25, 23, 21, 10, 5]
     optimum = solve_local(given, speeds=speeds, limit_s=20).value
-    found = solve_local(given, speeds=speeds, limit_s=20, enough=part * optimum)
+    found = solve_local(given, speeds=speeds, limit_s=20, needed=part * optimum)
     assert min(part * optimum, found.value) <= found.bound <= optimum <= found.value
     assert found.certificate().check().ok
     assert found.optimal or part < 1
